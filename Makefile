@@ -1,0 +1,55 @@
+# Two commands do everything on a fresh machine: `make demo` and `make test`. They need Python >= 3.11, gcc and make.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+SCENARIO ?= mixed
+
+.PHONY: demo run test check bench golden proto docs lock clean
+
+demo: $(VENV)/.installed ## run the exporter on a simulated shared-GPU node, with a live table
+	$(BIN)/podgpu demo --scenario $(SCENARIO) $(ARGS)
+
+run: $(VENV)/.installed ## run the exporter on this node (needs an NVIDIA driver)
+	$(BIN)/podgpu exporter $(ARGS)
+
+test: $(VENV)/.installed-dev ## every test that needs neither root nor a cluster
+	$(BIN)/python -m pytest $(ARGS)
+
+check: $(VENV)/.installed-dev ## format, lint, types, layers, generated files
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(VENV)/.installed-dev ## speed and size against their targets, one JSON line each
+	$(BIN)/python -m benchmarks $(ARGS)
+
+golden: $(VENV)/.installed-dev ## write the golden pages anew; review the difference
+	$(BIN)/python -m pytest tests/whole/test_golden_pages.py --write-golden -q
+
+proto: $(VENV)/.installed-dev ## generate the gRPC code anew
+	$(BIN)/python -m podresources.v1.generate
+
+docs: $(VENV)/.installed-dev ## generate docs/metrics.md and docs/configuration.md anew
+	$(BIN)/python -m exporter.metrics.documentation > docs/metrics.md
+	$(BIN)/python -m exporter.settings > docs/configuration.md
+
+lock: $(VENV)/.installed-dev ## resolve the dependencies anew
+	$(BIN)/uv pip compile --universal --generate-hashes --no-emit-index-url --no-annotate -q pyproject.toml -o requirements.txt
+	$(BIN)/uv pip compile --universal --generate-hashes --no-emit-index-url --no-annotate -q pyproject.toml --group dev -c requirements.txt -o requirements-dev.txt
+
+clean:
+	rm -rf $(VENV) build dist
+
+$(VENV)/bin/python:
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "podgpu needs Python 3.11 or newer; set PYTHON=...")'
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.installed: requirements.txt pyproject.toml | $(VENV)/bin/python
+	$(BIN)/python -m pip install --quiet --require-hashes -r requirements.txt
+	$(BIN)/python -m pip install --quiet --no-deps --editable .
+	touch $@
+
+$(VENV)/.installed-dev: requirements-dev.txt $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet --require-hashes -r requirements-dev.txt
+	touch $@
