@@ -1,0 +1,68 @@
+"""The command `podgpu`: picks the program and reports a wrong flag in one line."""
+
+import difflib
+import os
+import sys
+from collections.abc import Callable, Sequence
+
+from exporter import version
+from exporter.settings import SettingsError, settings
+
+_USAGE = """\
+usage: podgpu COMMAND [FLAG...]
+
+GPU memory of every container on a shared-GPU Kubernetes node.
+
+commands:
+  exporter   read this node and serve its metrics to Prometheus
+  demo       the same on a simulated node, without a GPU
+
+podgpu COMMAND --help tells the flags of a command, podgpu --version the version.
+"""
+
+
+def _exporter(arguments: Sequence[str]) -> int:
+    chosen = settings(arguments, os.environ)
+    # Imported here, so that --help and a wrong flag need neither gRPC nor the driver's binding.
+    from exporter.service import run
+
+    return run(chosen)
+
+
+def _demo(arguments: Sequence[str]) -> int:
+    # A process of its own: nothing that runs in production imports the simulator.
+    os.execv(sys.executable, [sys.executable, "-m", "simulator", *arguments])  # noqa: S606
+
+
+_COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {"exporter": _exporter, "demo": _demo}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command. Exit codes: 0 done, 1 could not go on, 2 a flag or file of the user's can't be used."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    command = given[0] if given else ""
+    if command in ("--version", "-V"):
+        print(f"podgpu {version()}")
+        return 0
+    if command in ("--help", "-h", "help"):
+        print(_USAGE, end="")
+        return 0
+    if command not in _COMMANDS:
+        return _complain(_unknown(command))
+    try:
+        return _COMMANDS[command](given[1:])
+    except SettingsError as error:
+        return _complain(f"podgpu {command}: {error}")
+
+
+def _unknown(command: str) -> str:
+    if not command:
+        return "podgpu: which command? one of " + ", ".join(_COMMANDS) + " (see podgpu --help)"
+    close = difflib.get_close_matches(command, _COMMANDS, n=1)
+    hint = f"; did you mean {close[0]}?" if close else ""
+    return f"podgpu: there is no command {command!r}{hint} (see podgpu --help)"
+
+
+def _complain(line: str) -> int:
+    print(line, file=sys.stderr)
+    return 2

@@ -1,0 +1,314 @@
+"""The one table of metric families: the page, `docs/metrics.md` and every check of a name derive from it.
+
+Guarantees: a name, its labels and their order, its unit and its help text are written here and nowhere else, so that
+code refers to a family by a constant and a misspelt name cannot be printed. Only families that the exporter prints
+are listed.
+
+It will not compute anything: which samples a snapshot has is decided in `exporter.metrics.samples`.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+PREFIX = "podgpu_"
+
+Type = Literal["gauge", "counter"]
+Unit = Literal["", "bytes", "seconds", "ratio"]
+Stability = Literal["stable", "experimental"]  # experimental: name and labels may change in a minor release
+
+DOMAIN = ("gpu", "gpu_uuid", "gpu_instance")
+CONTAINER = ("namespace", "pod", "container", *DOMAIN)
+
+
+@dataclass(frozen=True, slots=True, eq=False)  # one object per family: identity is equality, and hashing is cheap
+class Family:
+    """One metric family. `labels` gives the order in which a sample carries its label values."""
+
+    name: str
+    type: Type
+    unit: Unit
+    labels: tuple[str, ...]
+    meaning: str
+    source: str
+    stability: Stability = "stable"
+
+    @property
+    def help(self) -> str:
+        """The text of the HELP line: what the number means in which unit, and where it comes from."""
+        return f"{self.meaning} Source: {self.source}."
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Families that are documented together."""
+
+    title: str
+    about: str
+    families: tuple[Family, ...]
+
+
+# --- devices ------------------------------------------------------------------------------------------------------
+
+_MEMORY_INFO = "nvmlDeviceGetMemoryInfo_v2"
+_PROCESS_LISTS = "nvmlDeviceGetComputeRunningProcesses and its Graphics and MPSCompute siblings"
+_USE = f"{_PROCESS_LISTS}, joined with /proc/PID/cgroup"
+
+DEVICE_INFO = Family(
+    "podgpu_device_info",
+    "gauge",
+    "",
+    (*DOMAIN, "name", "pci_bus_id", "minor", "compute_capability", "compute_mode", "mig_mode", "persistence"),
+    "Always 1; the labels say what the GPU is, and a label is empty where the driver does not tell.",
+    "nvmlDeviceGetName, nvmlDeviceGetPciInfo_v3, nvmlDeviceGetMinorNumber, nvmlDeviceGetCudaComputeCapability, "
+    "nvmlDeviceGetComputeMode, nvmlDeviceGetMigMode, nvmlDeviceGetPersistenceMode",
+)
+DEVICE_UP = Family(
+    "podgpu_device_up",
+    "gauge",
+    "",
+    DOMAIN,
+    "1 when this cycle's readings of the memory domain succeeded, 0 when one failed.",
+    "return codes of the NVML calls",
+)
+DEVICE_MEMORY_CAPACITY = Family(
+    "podgpu_device_memory_capacity_bytes",
+    "gauge",
+    "bytes",
+    DOMAIN,
+    "Memory of the domain in bytes: a GPU's, or a GPU instance's under MIG.",
+    f"{_MEMORY_INFO} (total)",
+)
+DEVICE_MEMORY = Family(
+    "podgpu_device_memory_bytes",
+    "gauge",
+    "bytes",
+    (*DOMAIN, "class"),
+    "Memory of the domain in bytes by who has it; every byte is in one class, and the classes add up to the capacity.",
+    f"{_MEMORY_INFO} (free, reserved), and for who uses it {_USE}",
+)
+DEVICE_MEMORY_OVER_ATTRIBUTED = Family(
+    "podgpu_device_memory_over_attributed_bytes",
+    "gauge",
+    "bytes",
+    DOMAIN,
+    "Bytes by which the processes' memory exceeds what the domain has in use; normally 0, above it the classes do not "
+    "add up.",
+    f"{_PROCESS_LISTS}, less {_MEMORY_INFO} (used)",
+)
+DEVICE_SLOTS = Family(
+    "podgpu_device_slots",
+    "gauge",
+    "",
+    (*DOMAIN, "resource"),
+    "Replicas of the domain that the resource advertises; 1 when it is exclusive.",
+    "kubelet PodResources v1, GetAllocatableResources",
+)
+DEVICE_SM_UTILIZATION = Family(
+    "podgpu_device_sm_utilization_ratio",
+    "gauge",
+    "ratio",
+    DOMAIN,
+    "Share of time, as a ratio from 0 to 1, in which at least one kernel ran on the GPU; absent under MIG.",
+    "nvmlDeviceGetUtilizationRates (gpu)",
+)
+DEVICE_UNRESOLVED_PROCESSES = Family(
+    "podgpu_device_unresolved_processes",
+    "gauge",
+    "",
+    (*DOMAIN, "reason"),
+    "Processes on the domain that could be placed neither in a container nor on the host, by reason.",
+    _USE,
+    "experimental",
+)
+MIG_DEVICE_INFO = Family(
+    "podgpu_mig_device_info",
+    "gauge",
+    "",
+    (*DOMAIN, "compute_instance", "mig_uuid", "profile"),
+    "Always 1; one series per compute instance of a GPU instance, where MIG is on.",
+    "nvmlDeviceGetMigDeviceHandleByIndex, nvmlDeviceGetGpuInstanceId, nvmlDeviceGetComputeInstanceId, "
+    "nvmlDeviceGetUUID, nvmlDeviceGetName",
+)
+DRIVER_INFO = Family(
+    "podgpu_driver_info",
+    "gauge",
+    "",
+    ("driver_version", "cuda_version"),
+    "Always 1; the labels are the driver's version and the newest CUDA version that it supports.",
+    "nvmlSystemGetDriverVersion, nvmlSystemGetCudaDriverVersion_v2",
+)
+
+# --- containers ---------------------------------------------------------------------------------------------------
+
+CONTAINER_MEMORY_USED = Family(
+    "podgpu_container_memory_used_bytes",
+    "gauge",
+    "bytes",
+    CONTAINER,
+    "Memory in bytes that the container's processes hold on the domain; absent when one of them has unknown memory.",
+    _USE,
+)
+CONTAINER_MEMORY_PEAK = Family(
+    "podgpu_container_memory_peak_bytes",
+    "gauge",
+    "bytes",
+    CONTAINER,
+    "Highest memory in bytes that a cycle saw the container use since it was first seen; what happens between two "
+    "cycles is not seen.",
+    "podgpu_container_memory_used_bytes over time",
+)
+CONTAINER_PROCESSES = Family(
+    "podgpu_container_processes",
+    "gauge",
+    "",
+    (*CONTAINER, "kind"),
+    "Processes of the container on the domain; each counts once: as mps before compute before graphics.",
+    _USE,
+)
+CONTAINER_PROCESSES_MEMORY_UNKNOWN = Family(
+    "podgpu_container_processes_memory_unknown",
+    "gauge",
+    "",
+    CONTAINER,
+    "Processes of the container whose memory the driver does not tell.",
+    _USE,
+)
+CONTAINER_SLOTS = Family(
+    "podgpu_container_slots",
+    "gauge",
+    "",
+    CONTAINER,
+    "Replicas of the domain that the container holds.",
+    "kubelet PodResources v1, List",
+)
+CONTAINER_SHARE = Family(
+    "podgpu_container_share_ratio",
+    "gauge",
+    "ratio",
+    CONTAINER,
+    "Ratio from 0 to 1 of the replicas that the container holds to those advertised for the domain.",
+    "kubelet PodResources v1, List and GetAllocatableResources",
+)
+CONTAINER_ALLOCATED = Family(
+    "podgpu_container_allocated",
+    "gauge",
+    "",
+    CONTAINER,
+    "1 when the kubelet allocated the domain to the container, 0 when the container uses it without allocation.",
+    f"kubelet PodResources v1, List; {_USE}",
+)
+
+# --- health -------------------------------------------------------------------------------------------------------
+
+SOURCE_UP = Family(
+    "podgpu_source_up",
+    "gauge",
+    "",
+    ("source",),
+    "1 when the source answered in the last cycle, 0 when it failed.",
+    "podgpu, one reading per source and cycle",
+)
+SOURCE_DURATION = Family(
+    "podgpu_source_duration_seconds",
+    "gauge",
+    "seconds",
+    ("source",),
+    "Seconds that the source's reading took in the last cycle.",
+    "podgpu, monotonic clock",
+)
+SOURCE_LAST_SUCCESS = Family(
+    "podgpu_source_last_success_timestamp_seconds",
+    "gauge",
+    "seconds",
+    ("source",),
+    "Unix time in seconds at which the source last answered; absent when it never did.",
+    "podgpu, system clock",
+)
+SOURCE_ERRORS = Family(
+    "podgpu_source_errors_total",
+    "counter",
+    "",
+    ("source", "reason"),
+    "Failures of the source since the exporter started, by reason.",
+    "podgpu, one reading per source and cycle",
+)
+CONDITION = Family(
+    "podgpu_condition",
+    "gauge",
+    "",
+    ("condition",),
+    "1 while the named state of the node makes numbers incomplete, 0 otherwise.",
+    f"podgpu, concluded from {_USE}, {_MEMORY_INFO} and kubelet PodResources v1",
+)
+SNAPSHOT_TIMESTAMP = Family(
+    "podgpu_snapshot_timestamp_seconds",
+    "gauge",
+    "seconds",
+    (),
+    "Unix time in seconds at which the readings on this page were complete.",
+    "podgpu, system clock",
+)
+SAMPLER_CYCLES = Family(
+    "podgpu_sampler_cycles_total",
+    "counter",
+    "",
+    ("result",),
+    "Cycles of reading and publishing since the exporter started, by result.",
+    "podgpu, the sampler",
+)
+BUILD_INFO = Family(
+    "podgpu_build_info",
+    "gauge",
+    "",
+    ("version", "python_version"),
+    "Always 1; the labels are the versions of podgpu and of the Python that runs it.",
+    "podgpu, package metadata",
+)
+
+GROUPS = (
+    Group(
+        "Devices",
+        "One series per memory domain: a GPU, or a GPU instance under MIG. None of them carries a pod.",
+        (
+            DEVICE_INFO,
+            DEVICE_UP,
+            DEVICE_MEMORY_CAPACITY,
+            DEVICE_MEMORY,
+            DEVICE_MEMORY_OVER_ATTRIBUTED,
+            DEVICE_SLOTS,
+            DEVICE_SM_UTILIZATION,
+            DEVICE_UNRESOLVED_PROCESSES,
+            MIG_DEVICE_INFO,
+            DRIVER_INFO,
+        ),
+    ),
+    Group(
+        "Containers",
+        "One series per container and memory domain that it was given or that it uses.",
+        (
+            CONTAINER_MEMORY_USED,
+            CONTAINER_MEMORY_PEAK,
+            CONTAINER_PROCESSES,
+            CONTAINER_PROCESSES_MEMORY_UNKNOWN,
+            CONTAINER_SLOTS,
+            CONTAINER_SHARE,
+            CONTAINER_ALLOCATED,
+        ),
+    ),
+    Group(
+        "Health",
+        "Why a number is missing, and how old the page is. These stay when a snapshot is too old to print its values, "
+        "except `podgpu_condition`, which is a reading as well.",
+        (
+            SOURCE_UP,
+            SOURCE_DURATION,
+            SOURCE_LAST_SUCCESS,
+            SOURCE_ERRORS,
+            CONDITION,
+            SNAPSHOT_TIMESTAMP,
+            SAMPLER_CYCLES,
+            BUILD_INFO,
+        ),
+    ),
+)
+FAMILIES: tuple[Family, ...] = tuple(family for group in GROUPS for family in group.families)

@@ -1,0 +1,169 @@
+"""Which samples a snapshot has: what is known is a number, what is not known is not there.
+
+Guarantees: families come in catalogue order and series in the order of their label values, whatever the order of the
+snapshot; a label set occurs once in a family; every label value is valid Unicode, so that one strange name cannot cost
+the page.
+
+It will not fill in, carry over or scale a value, and it does no input or output.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+from exporter.metrics import catalog
+from exporter.metrics.catalog import Family
+from exporter.model import ContainerState, Device, DeviceState, DomainKey, ListKind, Snapshot, Totals
+
+Row = tuple[tuple[str, ...], float]  # label values in the order of `Family.labels`, and the value
+
+_LONE_SURROGATES = re.compile("[\ud800-\udfff]")  # what undecodable bytes of a file name become in a str
+
+
+@dataclass(frozen=True, slots=True)
+class BuildInfo:
+    """What runs: the version of podgpu and of Python."""
+
+    version: str
+    python_version: str
+
+
+@dataclass(frozen=True, slots=True)
+class FamilySamples:
+    """The series of one family: at least one, sorted by label values, no label set twice."""
+
+    family: Family
+    rows: tuple[Row, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Samples:
+    """All samples of a page. `duplicates` counts the samples dropped because their label set was already there."""
+
+    families: tuple[FamilySamples, ...]  # in catalogue order; a family without samples is not there
+    duplicates: int
+
+
+def samples(snapshot: Snapshot, *, totals: Totals, build: BuildInfo, values: bool = True) -> Samples:
+    """The samples of a snapshot.
+
+    With `values` false the snapshot is too old to be printed as the present: devices, containers, driver and conditions
+    are withheld, and what remains says how the exporter fares and when it last had something to say.
+
+    Of several samples with one label set the lowest value stays: a rule that needs no order of the input.
+    """
+    rows: dict[Family, list[Row]] = {family: [] for family in catalog.FAMILIES}
+    if values:
+        for device in snapshot.devices:
+            for family, row in _device(device):
+                rows[family].append(row)
+        for container in snapshot.containers:
+            for family, row in _container(container):
+                rows[family].append(row)
+        for family, row in _node(snapshot):
+            rows[family].append(row)
+    for family, row in _health(snapshot, totals, build):
+        rows[family].append(row)
+
+    families = []
+    duplicates = 0
+    for family, found in rows.items():
+        if found:
+            found.sort()
+            unique = [found[0], *(row for before, row in pairwise(found) if before[0] != row[0])]
+            duplicates += len(found) - len(unique)
+            families.append(FamilySamples(family, tuple(unique)))
+    return Samples(tuple(families), duplicates)
+
+
+def _device(state: DeviceState) -> Iterator[tuple[Family, Row]]:
+    device = state.device
+    whole = _domain(DomainKey(device.index, device.uuid))
+    yield catalog.DEVICE_INFO, ((*whole, *_identity(device)), 1)
+    if state.utilization is not None:
+        yield catalog.DEVICE_SM_UTILIZATION, (whole, state.utilization)
+    for mig in state.mig_devices:
+        instance = _domain(DomainKey(device.index, device.uuid, str(mig.gpu_instance)))
+        yield catalog.MIG_DEVICE_INFO, ((*instance, *_texts(str(mig.compute_instance), mig.uuid, mig.profile)), 1)
+    for domain in state.domains:
+        labels = _domain(domain.key)
+        yield catalog.DEVICE_UP, (labels, int(domain.up))
+        if domain.capacity is not None:
+            yield catalog.DEVICE_MEMORY_CAPACITY, (labels, domain.capacity)
+        for memory_class, size in domain.classes.items():
+            yield catalog.DEVICE_MEMORY, ((*labels, memory_class.value), size)
+        if domain.over_attributed is not None:
+            yield catalog.DEVICE_MEMORY_OVER_ATTRIBUTED, (labels, domain.over_attributed)
+        for resource, replicas in domain.slots.items():
+            yield catalog.DEVICE_SLOTS, ((*labels, *_texts(resource)), replicas)
+        for reason, processes in domain.unresolved.items():
+            yield catalog.DEVICE_UNRESOLVED_PROCESSES, ((*labels, reason.value), processes)
+
+
+def _container(state: ContainerState) -> Iterator[tuple[Family, Row]]:
+    name = state.name
+    labels = (*_texts(name.namespace, name.pod, name.container), *_domain(state.domain))
+    if state.used is not None:
+        yield catalog.CONTAINER_MEMORY_USED, (labels, state.used)
+    if state.peak is not None:
+        yield catalog.CONTAINER_MEMORY_PEAK, (labels, state.peak)
+    if state.processes is not None:  # the lists were read: a kind that is not in the mapping has no process
+        for kind in ListKind:
+            yield catalog.CONTAINER_PROCESSES, ((*labels, kind.value), state.processes.get(kind, 0))
+    if state.processes_memory_unknown is not None:
+        yield catalog.CONTAINER_PROCESSES_MEMORY_UNKNOWN, (labels, state.processes_memory_unknown)
+    if state.slots is not None:
+        yield catalog.CONTAINER_SLOTS, (labels, state.slots)
+    if state.share is not None:
+        yield catalog.CONTAINER_SHARE, (labels, state.share)
+    if state.allocated is not None:
+        yield catalog.CONTAINER_ALLOCATED, (labels, int(state.allocated))
+
+
+def _node(snapshot: Snapshot) -> Iterator[tuple[Family, Row]]:
+    if snapshot.driver is not None:
+        yield catalog.DRIVER_INFO, (_texts(*snapshot.driver), 1)
+    for condition, holds in snapshot.conditions.items():
+        yield catalog.CONDITION, ((condition.value,), int(holds))
+
+
+def _health(snapshot: Snapshot, totals: Totals, build: BuildInfo) -> Iterator[tuple[Family, Row]]:
+    for state in snapshot.sources:
+        yield catalog.SOURCE_UP, (_texts(state.source), int(state.failure is None))
+        yield catalog.SOURCE_DURATION, (_texts(state.source), state.seconds)
+    for source, when in totals.last_success.items():
+        yield catalog.SOURCE_LAST_SUCCESS, (_texts(source), when)
+    for (source, reason), count in totals.errors.items():
+        yield catalog.SOURCE_ERRORS, (_texts(source, reason.value), count)
+    yield catalog.SNAPSHOT_TIMESTAMP, ((), snapshot.timestamp)
+    for result, count in totals.cycles.items():
+        yield catalog.SAMPLER_CYCLES, (_texts(result), count)
+    yield catalog.BUILD_INFO, (_texts(build.version, build.python_version), 1)
+
+
+def _domain(key: DomainKey) -> tuple[str, ...]:
+    return _texts(str(key.gpu), key.gpu_uuid, key.gpu_instance)
+
+
+def _identity(device: Device) -> tuple[str, ...]:
+    """The labels of `device_info` after the domain's. Empty: the driver does not tell."""
+    capability = device.compute_capability
+    return _texts(
+        device.name,
+        device.pci_bus_id,
+        "" if device.minor is None else str(device.minor),
+        "" if capability is None else f"{capability[0]}.{capability[1]}",
+        device.compute_mode,
+        _switch(device.mig_mode),
+        _switch(device.persistence),
+    )
+
+
+def _switch(state: bool | None) -> str:
+    return "" if state is None else "enabled" if state else "disabled"
+
+
+def _texts(*values: str) -> tuple[str, ...]:
+    """Label values that can be written as UTF-8: a lone surrogate becomes U+FFFD."""
+    return tuple(value if value.isascii() else _LONE_SURROGATES.sub("\ufffd", value) for value in values)

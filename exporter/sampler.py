@@ -1,0 +1,168 @@
+"""The cycle: ask the sources side by side under deadlines, attribute, account, publish.
+
+One sampler, one cycle at a time, on a steady beat, whether anybody scrapes or not. A scrape never starts a cycle.
+"""
+
+import logging
+import threading
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from exporter.accounting import Books, account, account_failure
+from exporter.attribution import attribute
+from exporter.clock import Clock
+from exporter.errors import Failure, Reason
+from exporter.model import (
+    AllocationReading,
+    DriverReading,
+    PodNames,
+    ProcessList,
+    ProcessReading,
+    Reading,
+    Snapshot,
+    Totals,
+)
+from exporter.sources.worker import Worker
+
+T = TypeVar("T")
+log = logging.getLogger(__name__)
+
+STALE_AFTER_INTERVALS = 3  # without a new snapshot for this long, values are withheld and the sampler counts as stuck
+
+
+class Driver(Protocol):
+    """The driver's source. It keeps its own deadlines, one per GPU."""
+
+    def read(self) -> Reading[DriverReading]:
+        """Every GPU's reading."""
+
+    def stop(self) -> None:
+        """Let its threads end."""
+
+
+class Source(Protocol[T]):
+    """A source that is read in one go."""
+
+    def read(self) -> Reading[T]:
+        """What the source says now."""
+
+
+class Processes(Protocol):
+    """The source that places processes."""
+
+    def read(self, pids: Collection[int]) -> Reading[ProcessReading]:
+        """The places of these processes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """Where a cycle's readings come from."""
+
+    driver: Driver
+    processes: Processes
+    pods: Source[PodNames]
+    kubelet: Source[AllocationReading]
+
+
+class Sampler:
+    """Runs cycles and hands each snapshot to `publish`. A fault inside a cycle costs that cycle, never the loop."""
+
+    def __init__(
+        self,
+        sources: Sources,
+        *,
+        interval: float,
+        deadline: float,
+        clock: Clock,
+        publish: Callable[[Snapshot, Totals], None],
+    ) -> None:
+        self._sources = sources
+        self._interval = interval
+        self._deadline = deadline
+        self._clock = clock
+        self._publish = publish
+        self._books = Books()
+        self._kubelet: Worker[Reading[AllocationReading]] = Worker("kubelet", clock=clock)
+        self._pods: Worker[Reading[PodNames]] = Worker("pods", clock=clock)
+        self._processes: Worker[Reading[ProcessReading]] = Worker("procfs", clock=clock)
+        self._last_end = clock.monotonic()
+        self._logged: dict[str, frozenset[Reason]] = {}
+
+    def run(self, stop: threading.Event) -> None:
+        """Cycle after cycle until `stop` is set. Beats that a long cycle ran over are skipped, not caught up."""
+        beat = self._clock.monotonic()
+        while not stop.is_set():
+            self.cycle()
+            now = self._clock.monotonic()
+            beat += self._interval * max(1, -int((beat - now) // self._interval))
+            stop.wait(max(0.0, beat - now))
+        for worker in (self._kubelet, self._pods, self._processes):
+            worker.stop()
+        self._sources.driver.stop()
+
+    def cycle(self) -> None:
+        """One cycle, from the readings to the published snapshot."""
+        try:
+            snapshot = self._read()
+            self._books, snapshot = account(self._books, snapshot)
+            self._log_changes(snapshot)
+            self._publish(snapshot, self._books.totals)
+            self._last_end = self._clock.monotonic()
+        except Exception:
+            log.exception("a sampling cycle failed; its values are missing")
+            self._books = account_failure(self._books, "sampler", Reason.INTERNAL)
+
+    def stuck(self) -> str | None:
+        """One line when no cycle has ended for too long, which a restart may cure; None when all is well."""
+        age = self._clock.monotonic() - self._last_end
+        if age <= STALE_AFTER_INTERVALS * self._interval + self._deadline:
+            return None
+        return f"no sampling cycle has ended for {age:.0f} s"
+
+    def _read(self) -> Snapshot:
+        until = self._clock.monotonic() + self._deadline
+        self._kubelet.ask(self._sources.kubelet.read)
+        self._pods.ask(self._sources.pods.read)
+        driver = self._sources.driver.read()
+        pids = _pids(driver.value)
+        self._processes.ask(lambda: self._sources.processes.read(pids))
+        processes = _answer("procfs", self._processes, until=self._clock.monotonic() + self._deadline)
+        return attribute(
+            driver=driver,
+            processes=processes,
+            names=_answer("pods", self._pods, until=until),
+            allocations=_answer("kubelet", self._kubelet, until=until),
+            timestamp=self._clock.unix(),
+        )
+
+    def _log_changes(self, snapshot: Snapshot) -> None:
+        """One line when a source begins to fail for a reason, and one when it is well again."""
+        for state in snapshot.sources:
+            problems = (*((state.failure,) if state.failure is not None else ()), *state.errors)
+            reasons = frozenset(problem.reason for problem in problems)
+            before = self._logged.get(state.source, frozenset())
+            for problem in problems:
+                if problem.reason not in before:
+                    log.warning("source %s: %s", state.source, problem)
+                    before |= {problem.reason}
+            if self._logged.get(state.source) and not reasons:
+                log.info("source %s: well again", state.source)
+            self._logged[state.source] = reasons
+
+
+def _answer(source: str, worker: Worker[Reading[T]], *, until: float) -> Reading[T]:
+    outcome, seconds = worker.answer(until=until)
+    return Reading(source, outcome, seconds) if isinstance(outcome, Failure) else outcome
+
+
+def _pids(driver: DriverReading | None) -> frozenset[int]:
+    """Every process that some list of some GPU names."""
+    return frozenset(
+        row.pid
+        for device in (driver.devices if driver is not None else ())
+        for domain in device.domains
+        for rows in domain.lists.values()
+        if isinstance(rows, ProcessList)
+        for row in rows.rows
+    )

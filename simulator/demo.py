@@ -1,0 +1,111 @@
+"""`podgpu demo`: the real exporter on a simulated node, with a table of who holds what.
+
+Everything but the node is what runs in a cluster. When it ends, for whatever reason that can be caught, its processes
+are ended and its folder is removed.
+"""
+
+import argparse
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+from typing import NoReturn
+
+from simulator import scenario
+from simulator.node import Node, Paths, build_library
+from simulator.nvml.library import LibraryBuildError
+from simulator.processes import Processes, StartError, fetch, free_address, wait_until_ready
+from simulator.table import table
+
+_PORT = 9836
+_INTERVAL = 1.0  # seconds from one sampling cycle, and one table, to the next
+
+
+class _Ended(Exception):  # noqa: N818 - a request, not an error
+    """Somebody asked the demo to end."""
+
+
+def _end(_number: int, _frame: FrameType | None) -> NoReturn:
+    raise _Ended
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the demo. Exit codes: 0 done, 1 a process did not come up, 2 a flag or scenario can't be used."""
+    given = _parser().parse_args(arguments)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, _end)
+    root = Path(tempfile.mkdtemp(prefix="podgpu-demo-"))
+    try:
+        return _run(given, root)
+    except scenario.ScenarioError as error:
+        print(f"podgpu demo: {error}", file=sys.stderr)
+        return 2
+    except (StartError, LibraryBuildError) as error:
+        print(f"podgpu demo: {error}", file=sys.stderr)
+        return 1
+    except _Ended:
+        return 0
+    finally:
+        shutil.rmtree(root, ignore_errors=True)
+
+
+def _parser() -> argparse.ArgumentParser:
+    listing = "\n".join(f"  {name:14}{scenario.load(name).description}" for name in scenario.names())
+    parser = argparse.ArgumentParser(
+        prog="podgpu demo",
+        description="Runs the exporter on a simulated shared-GPU node. Needs gcc, no GPU and no cluster.",
+        epilog=f"scenarios:\n{listing}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        "--scenario", default="mixed", metavar="NAME|FILE", help="the node to simulate (default: mixed)"
+    )
+    parser.add_argument("--once", action="store_true", help="print one complete metrics page and end")
+    parser.add_argument(
+        "--for", dest="seconds", type=float, default=float("inf"), metavar="SECONDS", help="end after this time"
+    )
+    return parser
+
+
+def _run(given: argparse.Namespace, root: Path) -> int:
+    loaded = scenario.load(given.scenario)
+    paths = Paths(root)
+    print("building the simulated driver library", file=sys.stderr)
+    build_library(paths, loaded)
+    address = free_address(_PORT)
+    url = f"http://{address}/metrics"
+    with Processes() as processes, (root / "exporter.log").open("wb") as errors:
+        print(f"starting a node: {loaded.description}", file=sys.stderr)
+        if given.once:
+            Node(paths, loaded).advance(0)
+        else:
+            processes.clockwork(paths, given.scenario)
+        processes.kubelet(paths)
+        exporter = processes.exporter(paths, f"--interval={_INTERVAL}s", address=address, errors=errors)
+        try:
+            wait_until_ready(address, exporter)
+        except StartError:
+            sys.stderr.write((root / "exporter.log").read_text(errors="replace"))
+            raise
+        if given.once:
+            sys.stdout.buffer.write(fetch(url))
+            sys.stdout.flush()
+        else:
+            _watch(url, until=time.monotonic() + given.seconds)
+    return 0
+
+
+def _watch(url: str, *, until: float) -> None:
+    """Show the table until the time is over. On a terminal in place, elsewhere one after the other."""
+    terminal = sys.stdout.isatty()
+    while time.monotonic() < until:
+        page = fetch(url).decode()
+        if terminal:
+            sys.stdout.write("\x1b[H\x1b[2J")
+        print(f"{table(page)}\n\nmetrics: {url}   end: Ctrl-C", flush=True)
+        time.sleep(max(0.0, min(_INTERVAL if terminal else 5 * _INTERVAL, until - time.monotonic())))

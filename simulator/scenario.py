@@ -1,0 +1,347 @@
+"""What a scenario file says: GPUs, how they are shared, pods, processes, and how these change over time.
+
+A scenario is data: YAML, checked on reading, with errors that name the place. Everything that it leaves out is derived
+from names, so that a scenario gives the same node, byte for byte, each time. `simulator/scenarios/mixed.yaml` shows
+every field.
+"""
+
+import hashlib
+import re
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+SCENARIOS = Path(__file__).parent / "scenarios"
+_UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
+_NAMESPACE = uuid.UUID("6ba7b811-9dad-11d1-80b4-00c04fd430c8")
+
+
+class ScenarioError(Exception):
+    """A scenario that can't be used, in one line that names the file and the place."""
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Bytes that a process holds: constant, or rising and falling between two values in a period of seconds."""
+
+    least: int
+    most: int
+    period: float = 0.0
+
+    def at(self, seconds: float) -> int:
+        """The bytes at a time. In whole MiB, as allocators ask for memory."""
+        if not self.period:
+            return self.least
+        phase = seconds % self.period / self.period
+        height = 2 * phase if phase < 0.5 else 2 * (1 - phase)
+        mebibytes = (self.most - self.least) >> 20
+        return self.least + (round(mebibytes * height) << 20)
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """One process on one GPU. `lists` are the driver's lists that show it. Memory None: the driver does not tell."""
+
+    command: tuple[str, ...]
+    gpu: int
+    memory: Memory | None
+    lists: tuple[str, ...]
+    gpu_instance: int | None = None
+    compute_instance: int = 0
+    start: float = 0.0
+    end: float = float("inf")
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What the kubelet gave to a container: slots of a GPU (or of one of its MIG devices)."""
+
+    gpu: int
+    slots: int = 1
+    gpu_instance: int | None = None
+    compute_instance: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Container:
+    """One container of a pod."""
+
+    name: str
+    holds: tuple[Held, ...] = ()
+    processes: tuple[Process, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Pod:
+    """One pod, present from `start` until `end` (seconds)."""
+
+    namespace: str
+    name: str
+    qos: str = "burstable"
+    runtime: str = "containerd"
+    containers: tuple[Container, ...] = ()
+    start: float = 0.0
+    end: float = float("inf")
+
+    @property
+    def uid(self) -> str:
+        """The pod's uid."""
+        return str(uuid.uuid5(_NAMESPACE, f"{self.namespace}/{self.name}"))
+
+    def container_id(self, container: str) -> str:
+        """The id of one of its containers."""
+        return hashlib.sha256(f"{self.uid}/{container}".encode()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class MigDevice:
+    """One compute instance of one GPU instance."""
+
+    gpu_instance: int
+    compute_instance: int
+    slices: int
+    memory: int
+    overhead: int
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """One GPU. `overhead`: bytes in use that no process's row explains."""
+
+    index: int
+    name: str
+    memory: int
+    reserved: int
+    overhead: int
+    sharing: str
+    replicas: int
+    resource: str
+    compute_capability: tuple[int, int]
+    utilization: int
+    minor: int
+    mig: tuple[MigDevice, ...] = ()
+
+    @property
+    def uuid(self) -> str:
+        """The GPU's UUID."""
+        return f"GPU-{uuid.uuid5(_NAMESPACE, f'gpu/{self.index}')}"
+
+    def mig_uuid(self, gpu_instance: int, compute_instance: int) -> str:
+        """The UUID of one of its MIG devices."""
+        return f"MIG-{uuid.uuid5(_NAMESPACE, f'gpu/{self.index}/{gpu_instance}/{compute_instance}')}"
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """A whole node."""
+
+    name: str
+    description: str
+    driver: str
+    cuda: str
+    cgroup_driver: str
+    gpus: tuple[Gpu, ...]
+    pods: tuple[Pod, ...]
+    host: tuple[Process, ...] = field(default=())
+
+
+def names() -> list[str]:
+    """The scenarios that come with podgpu."""
+    return sorted(path.stem for path in SCENARIOS.glob("*.yaml"))
+
+
+def load(name_or_path: str) -> Scenario:
+    """Read a scenario by its name or from a file. Raises ScenarioError."""
+    path = SCENARIOS / f"{name_or_path}.yaml"
+    if "/" in name_or_path or not path.exists():
+        path = Path(name_or_path)
+    try:
+        content = yaml.safe_load(path.read_text())
+    except FileNotFoundError:
+        raise ScenarioError(
+            f"{name_or_path}: no such scenario or file; podgpu has the scenarios {', '.join(names())}"
+        ) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ScenarioError(f"{path}: {error}") from None
+    except yaml.YAMLError as error:
+        raise ScenarioError(f"{path}: not YAML: {' '.join(str(error).split())}") from None
+    return _scenario(path.stem, _Section(str(path), content))
+
+
+class _Section:
+    """A mapping of the file. Each key is asked for by name; what nobody asked for is an error."""
+
+    def __init__(self, place: str, content: Any) -> None:  # noqa: ANN401
+        if not isinstance(content, dict):
+            raise ScenarioError(f"{place}: should be a mapping")
+        self.place = place
+        self._content: Mapping[str, Any] = content
+        self._asked: set[str] = set()
+
+    def get(self, key: str, default: Any = None) -> Any:  # noqa: ANN401
+        self._asked.add(key)
+        value = self._content.get(key, default)
+        if value is None:
+            raise ScenarioError(f"{self.place}: {key} is missing")
+        return value
+
+    def optional(self, key: str) -> Any:  # noqa: ANN401
+        self._asked.add(key)
+        return self._content.get(key)
+
+    def bytes(self, key: str, default: str | None = None) -> int:
+        return _bytes(self.get(key, default), f"{self.place}: {key}")
+
+    def seconds(self, key: str, default: float) -> float:
+        text = str(self.get(key, default))
+        if not re.fullmatch(r"\d+(\.\d+)?s?|inf", text):
+            raise ScenarioError(f"{self.place}: {key} is a time such as 30s, not {text!r}")
+        return float(text.removesuffix("s"))
+
+    def sections(self, key: str) -> Iterator["_Section"]:
+        entries = self.get(key, [])
+        if not isinstance(entries, list):
+            raise ScenarioError(f"{self.place}: {key} should be a list")
+        for number, entry in enumerate(entries):
+            yield _Section(f"{self.place}: {key}[{number}]", entry)
+
+    def end(self) -> None:
+        unknown = sorted(set(self._content) - self._asked)
+        if unknown:
+            raise ScenarioError(f"{self.place}: nothing is known of {', '.join(map(str, unknown))}")
+
+
+def _bytes(value: object, place: str) -> int:
+    match = re.fullmatch(r"(\d+(?:\.\d+)?) ?(B|KiB|MiB|GiB)", str(value))
+    if match is None:
+        raise ScenarioError(f"{place} is an amount such as 512MiB, not {value!r}")
+    return int(float(match[1]) * _UNITS[match[2]])
+
+
+def _scenario(name: str, section: _Section) -> Scenario:
+    gpus = tuple(_gpu(index, entry) for index, entry in enumerate(section.sections("gpus")))
+    scenario = Scenario(
+        name=name,
+        description=str(section.get("description")),
+        driver=str(section.get("driver", "580.95.05")),
+        cuda=str(section.get("cuda", "13.0")),
+        cgroup_driver=str(section.get("cgroup_driver", "systemd")),
+        gpus=gpus,
+        pods=tuple(_pod(entry, gpus) for entry in section.sections("pods")),
+        host=tuple(_process(entry, gpus) for entry in section.sections("host")),
+    )
+    section.end()
+    return scenario
+
+
+def _gpu(index: int, section: _Section) -> Gpu:
+    sharing = str(section.get("sharing", "exclusive"))
+    if sharing not in ("exclusive", "time-slicing", "mps"):
+        raise ScenarioError(f"{section.place}: sharing is exclusive, time-slicing or mps, not {sharing!r}")
+    major, _, minor = str(section.get("compute_capability", "8.0")).partition(".")
+    gpu = Gpu(
+        index=index,
+        name=str(section.get("name", "NVIDIA A100-SXM4-80GB")),
+        memory=section.bytes("memory", "80GiB"),
+        reserved=section.bytes("reserved", "600MiB"),
+        overhead=section.bytes("overhead", "0B"),
+        sharing=sharing,
+        replicas=int(section.get("replicas", 1)),
+        resource=str(section.get("resource", "nvidia.com/gpu")),
+        compute_capability=(int(major), int(minor or 0)),
+        utilization=int(section.get("utilization", 0)),
+        minor=int(section.get("minor", index)),
+        mig=tuple(_mig(entry) for entry in section.sections("mig")),
+    )
+    section.end()
+    return gpu
+
+
+def _mig(section: _Section) -> MigDevice:
+    device = MigDevice(
+        gpu_instance=int(section.get("gpu_instance")),
+        compute_instance=int(section.get("compute_instance", 0)),
+        slices=int(section.get("slices", 1)),
+        memory=section.bytes("memory"),
+        overhead=section.bytes("overhead", "0B"),
+    )
+    section.end()
+    return device
+
+
+def _pod(section: _Section, gpus: tuple[Gpu, ...]) -> Pod:
+    pod = Pod(
+        namespace=str(section.get("namespace", "default")),
+        name=str(section.get("name")),
+        qos=str(section.get("qos", "burstable")),
+        runtime=str(section.get("runtime", "containerd")),
+        containers=tuple(_container(entry, gpus) for entry in section.sections("containers")),
+        start=section.seconds("start", 0),
+        end=section.seconds("end", float("inf")),
+    )
+    section.end()
+    return pod
+
+
+def _container(section: _Section, gpus: tuple[Gpu, ...]) -> Container:
+    container = Container(
+        name=str(section.get("name", "main")),
+        holds=tuple(_held(entry, gpus) for entry in section.sections("holds")),
+        processes=tuple(_process(entry, gpus) for entry in section.sections("processes")),
+    )
+    section.end()
+    return container
+
+
+def _held(section: _Section, gpus: tuple[Gpu, ...]) -> Held:
+    instance = section.optional("gpu_instance")
+    held = Held(
+        gpu=_index(section, gpus),
+        slots=int(section.get("slots", 1)),
+        gpu_instance=None if instance is None else int(instance),
+        compute_instance=int(section.get("compute_instance", 0)),
+    )
+    section.end()
+    return held
+
+
+def _process(section: _Section, gpus: tuple[Gpu, ...]) -> Process:
+    gpu = _index(section, gpus)
+    usual = ["compute", "mps"] if gpus[gpu].sharing == "mps" else ["compute"]
+    instance = section.optional("gpu_instance")
+    process = Process(
+        command=tuple(str(section.get("command", "python3 train.py")).split()),
+        gpu=gpu,
+        memory=_memory(section),
+        lists=tuple(str(kind) for kind in section.get("lists", usual)),
+        gpu_instance=None if instance is None else int(instance),
+        compute_instance=int(section.get("compute_instance", 0)),
+        start=section.seconds("start", 0),
+        end=section.seconds("end", float("inf")),
+    )
+    section.end()
+    return process
+
+
+def _index(section: _Section, gpus: tuple[Gpu, ...]) -> int:
+    index = int(section.get("gpu", 0))
+    if not 0 <= index < len(gpus):
+        raise ScenarioError(f"{section.place}: there is no GPU {index}")
+    return index
+
+
+def _memory(section: _Section) -> Memory | None:
+    value = section.get("memory")
+    if value == "unknown":
+        return None
+    if isinstance(value, dict):
+        wave = _Section(f"{section.place}: memory", value)
+        memory = Memory(wave.bytes("from"), wave.bytes("to"), wave.seconds("period", 60.0))
+        wave.end()
+        return memory
+    constant = _bytes(value, f"{section.place}: memory")
+    return Memory(constant, constant)
