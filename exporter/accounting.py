@@ -1,9 +1,8 @@
 """What adds up over snapshots: error counts, last successes, cycles, and each container's peak. Pure: a fold."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from enum import StrEnum, unique
-from types import MappingProxyType
 
 from exporter.errors import Reason
 from exporter.model import ContainerName, DomainKey, Snapshot, Totals
@@ -18,20 +17,15 @@ class CycleResult(StrEnum):
     FAILED = "failed"  # no snapshot
 
 
-@dataclass(frozen=True, slots=True)
-class Books:
-    """What was counted so far. Counters start at zero with the process and only grow."""
-
-    totals: Totals = field(
-        default_factory=lambda: Totals({}, {}, MappingProxyType({result.value: 0 for result in CycleResult}))
-    )
-    peaks: Mapping[tuple[ContainerName, DomainKey], int] = field(default_factory=dict)  # bytes
+def opened() -> Totals:
+    """The totals of a process that has just started. Counters start at zero with it and only grow."""
+    return Totals({}, {}, {result.value: 0 for result in CycleResult})
 
 
-def account(before: Books, snapshot: Snapshot) -> tuple[Books, Snapshot]:
-    """Enter a snapshot: the new books, and the snapshot with each container's peak filled in."""
-    errors = dict(before.totals.errors)
-    last_success = dict(before.totals.last_success)
+def account(before: Totals, snapshot: Snapshot) -> Totals:
+    """The totals after a snapshot."""
+    errors = dict(before.errors)
+    last_success = dict(before.last_success)
     complete = True
     for state in snapshot.sources:
         failures = (*state.errors, *((state.failure,) if state.failure is not None else ()))
@@ -41,25 +35,22 @@ def account(before: Books, snapshot: Snapshot) -> tuple[Books, Snapshot]:
             errors[key] = errors.get(key, 0) + 1
         if state.failure is None:
             last_success[state.source] = snapshot.timestamp
-    peaks = _peaks(before.peaks, snapshot)
-    totals = Totals(errors, last_success, _counted(before.totals, complete=complete))
-    containers = tuple(replace(state, peak=peaks.get((state.name, state.domain))) for state in snapshot.containers)
-    return Books(totals, peaks), replace(snapshot, containers=containers)
+    return Totals(
+        errors,
+        last_success,
+        _counted(before, CycleResult.COMPLETE if complete else CycleResult.PARTIAL),
+        _peaks(before.peaks, snapshot),
+    )
 
 
-def account_failure(before: Books, source: str, reason: Reason) -> Books:
-    """Enter a cycle that gave no snapshot."""
-    errors = dict(before.totals.errors)
-    errors[source, reason] = errors.get((source, reason), 0) + 1
-    cycles = dict(before.totals.cycles)
-    cycles[CycleResult.FAILED] += 1
-    return replace(before, totals=replace(before.totals, errors=errors, cycles=cycles))
+def account_failure(before: Totals, source: str, reason: Reason) -> Totals:
+    """The totals after a cycle that gave no snapshot."""
+    errors = {**before.errors, (source, reason): before.errors.get((source, reason), 0) + 1}
+    return replace(before, errors=errors, cycles=_counted(before, CycleResult.FAILED))
 
 
-def _counted(totals: Totals, *, complete: bool) -> Mapping[str, int]:
-    cycles = dict(totals.cycles)
-    cycles[CycleResult.COMPLETE if complete else CycleResult.PARTIAL] += 1
-    return cycles
+def _counted(before: Totals, result: CycleResult) -> Mapping[str, int]:
+    return {**before.cycles, result.value: before.cycles[result.value] + 1}
 
 
 def _peaks(
@@ -70,9 +61,12 @@ def _peaks(
     While a domain cannot be read nobody on it is known to be gone, so the peaks there are kept, unprinted.
     """
     read = {domain.key for device in snapshot.devices for domain in device.domains if domain.up}
-    present = {(state.name, state.domain): state.used for state in snapshot.containers}
-    peaks = {key: peak for key, peak in before.items() if key in present or key[1] not in read}
-    for key, used in present.items():
-        if used is not None:
-            peaks[key] = max(used, peaks.get(key, 0))
+    peaks = {key: peak for key, peak in before.items() if key[1] not in read}
+    for state in snapshot.containers:
+        key = (state.name, state.domain)
+        peak = before.get(key)
+        if state.used is not None and (peak is None or state.used > peak):
+            peak = state.used
+        if peak is not None:
+            peaks[key] = peak
     return peaks

@@ -19,57 +19,68 @@ from exporter.model import (
 
 
 @dataclass(frozen=True, slots=True)
-class Holdings:
-    """The kubelet's allocations by memory domain. `unknown` counts device ids that no visible device answers to."""
+class DomainHoldings:
+    """Who holds slots of one memory domain, and how many the kubelet advertises by resource."""
 
-    slots: Mapping[DomainKey, Mapping[ContainerName, int]]
-    advertised: Mapping[DomainKey, Mapping[str, int]]  # domain -> resource -> replicas
-    unknown: int
+    slots: Mapping[ContainerName, int]
+    advertised: Mapping[str, int]
+    pods: frozenset[tuple[str, str]]  # namespace and name of the pods that hold any
+    total: int  # all slots advertised
 
-    def allocated(self, name: ContainerName, key: DomainKey) -> bool | None:
+    def allocated(self, name: ContainerName) -> bool | None:
         """Whether the kubelet gave the container a device of the domain; None where that cannot be told."""
-        holders = self.slots.get(key, {})
-        if name in holders:
+        if name in self.slots:
             return True
         if not name.namespace:
             return None  # without its name a container cannot be looked up
-        if not name.container and any((other.namespace, other.pod) == (name.namespace, name.pod) for other in holders):
+        if not name.container and (name.namespace, name.pod) in self.pods:
             return None  # some container of the pod holds one, and which one this is is not known
         return False
 
-    def holds_any(self, name: ContainerName) -> bool:
-        """Whether the kubelet gave the container a device of any domain."""
-        return any(name in holders for holders in self.slots.values())
-
-    def share(self, name: ContainerName, key: DomainKey) -> float | None:
+    def share(self, name: ContainerName) -> float | None:
         """Slots held of slots advertised, 0..1. None where the kubelet does not advertise what it gave."""
-        held = self.slots.get(key, {}).get(name)
-        advertised = sum(self.advertised.get(key, {}).values())
-        return None if held is None or held > advertised else held / advertised
+        held = self.slots.get(name)
+        return None if held is None or held > self.total else held / self.total
+
+
+_NOBODY = DomainHoldings({}, {}, frozenset(), 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Holdings:
+    """The kubelet's allocations by memory domain. `unknown` counts device ids that no visible device answers to."""
+
+    domains: Mapping[DomainKey, DomainHoldings]
+    holders: frozenset[ContainerName]
+    unknown: int
+
+    def of(self, key: DomainKey) -> DomainHoldings:
+        """The holdings of one domain."""
+        return self.domains.get(key, _NOBODY)
 
 
 def holdings(reading: AllocationReading, devices: Iterable[DeviceReading]) -> Holdings:
     """Join the kubelet's device ids with the driver's devices. Several replicas of a domain are several slots."""
-    domains = _Index(devices)
+    index = _Index(devices)
     unknown = 0
     held: dict[DomainKey, dict[ContainerName, set[str]]] = defaultdict(lambda: defaultdict(set))
     for allocation in reading.allocations:
         for ref in allocation.devices:
-            found = domains.find(ref)
+            found = index.find(ref)
             unknown += not found
             for key in found:
                 held[key][allocation.name].add(f"{allocation.resource}/{ref.raw}")
     advertised: dict[DomainKey, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
     for resource, ref in reading.allocatable or ():
-        for key in domains.find(ref):
+        for key in index.find(ref):
             advertised[key][resource].add(ref.raw)
-    return Holdings(
-        slots={key: {name: len(ids) for name, ids in sorted(held[key].items())} for key in sorted(held)},
-        advertised={
-            key: {resource: len(ids) for resource, ids in sorted(advertised[key].items())} for key in sorted(advertised)
-        },
-        unknown=unknown,
-    )
+    domains = {}
+    for key in sorted({*held, *advertised}):
+        slots = {name: len(ids) for name, ids in sorted(held[key].items())}
+        by_resource = {resource: len(ids) for resource, ids in sorted(advertised[key].items())}
+        pods = frozenset((name.namespace, name.pod) for name in slots)
+        domains[key] = DomainHoldings(slots, by_resource, pods, sum(by_resource.values()))
+    return Holdings(domains, frozenset(name for found in domains.values() for name in found.slots), unknown)
 
 
 class _Index:

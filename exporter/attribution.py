@@ -7,7 +7,7 @@ capacity. What could not be read is absent; nothing is scaled, shared out or gue
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
@@ -149,7 +149,7 @@ class _Domains:
             classes=MappingProxyType(dict(sorted(classes.items()))),
             over_attributed=over,
             unresolved=MappingProxyType(dict(sorted(unresolved.items()))),
-            slots=self._held.advertised.get(key, {}) if self._held is not None else {},
+            slots=self._held.of(key).advertised if self._held is not None else {},
         )
 
     def _place(
@@ -186,7 +186,7 @@ class _Domains:
         """
         if not place.names_mps_server or process.kind is ListKind.MPS:
             return False
-        return place.container is None or self._held is None or not self._held.holds_any(self._name(place))
+        return place.container is None or self._held is None or self._name(place) not in self._held.holders
 
     def _name(self, place: Place) -> ContainerName:
         """The container's name; where nothing names it, the pod's uid and the start of the container's id."""
@@ -205,12 +205,13 @@ class _Domains:
 
         `uses` is None when the process lists could not be read; then what a container holds is not known.
         """
-        slots = self._held.slots.get(key, {}) if self._held is not None else {}
+        held = self._held.of(key) if self._held is not None else None
+        slots = held.slots if held is not None else {}
         # Processes whose container has no name yet may belong to any container that seems to have none.
         anonymous = not self._named or any(not name.namespace for name in uses or ())
         for name in {*slots, *(uses or ())}:
             use = uses.get(name) if uses is not None else None
-            if use is None and uses is not None and not anonymous and replace(name, container="") not in uses:
+            if use is None and uses is not None and not anonymous and name._replace(container="") not in uses:
                 use = _Use()
             known = use is not None and use.unknown == 0 and not (hidden and not any(use.kinds.values()))
             self.containers.append(
@@ -220,9 +221,9 @@ class _Domains:
                     used=use.used if use is not None and known else None,
                     processes=MappingProxyType(use.kinds) if use is not None else None,
                     processes_memory_unknown=use.unknown if use is not None else None,
-                    allocated=self._held.allocated(name, key) if self._held is not None else None,
+                    allocated=held.allocated(name) if held is not None else None,
                     slots=slots.get(name),
-                    share=self._held.share(name, key) if self._held is not None else None,
+                    share=held.share(name) if held is not None else None,
                 )
             )
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
-from exporter.accounting import Books, account, account_failure
+from exporter.accounting import account, account_failure, opened
 from exporter.attribution import attribute
 from exporter.clock import Clock
 from exporter.errors import Failure, Reason
@@ -82,7 +82,7 @@ class Sampler:
         self._deadline = deadline
         self._clock = clock
         self._publish = publish
-        self._books = Books()
+        self._totals = opened()
         self._kubelet: Worker[Reading[AllocationReading]] = Worker("kubelet", clock=clock)
         self._pods: Worker[Reading[PodNames]] = Worker("pods", clock=clock)
         self._processes: Worker[Reading[ProcessReading]] = Worker("procfs", clock=clock)
@@ -105,13 +105,13 @@ class Sampler:
         """One cycle, from the readings to the published snapshot."""
         try:
             snapshot = self._read()
-            self._books, snapshot = account(self._books, snapshot)
+            self._totals = account(self._totals, snapshot)
             self._log_changes(snapshot)
-            self._publish(snapshot, self._books.totals)
+            self._publish(snapshot, self._totals)
             self._last_end = self._clock.monotonic()
         except Exception:
             log.exception("a sampling cycle failed; its values are missing")
-            self._books = account_failure(self._books, "sampler", Reason.INTERNAL)
+            self._totals = account_failure(self._totals, "sampler", Reason.INTERNAL)
 
     def stuck(self) -> str | None:
         """One line when no cycle has ended for too long, which a restart may cure; None when all is well."""

@@ -5,6 +5,7 @@ one line that names the flag and says what it takes.
 """
 
 import argparse
+import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -80,6 +81,12 @@ def _path(text: str) -> str:
     return text
 
 
+def _socket(text: str) -> str:
+    if not text.startswith("/") or len(os.fsencode(text)) > 107:
+        raise ValueError("takes an absolute path of at most 107 bytes, as the kernel has it for sockets")
+    return text
+
+
 def _url_path(text: str) -> str:
     if not re.fullmatch(r"/[A-Za-z0-9._~/-]+", text) or text.startswith("/-/"):
         raise ValueError("takes a path such as /metrics, other than / and those below /-/")
@@ -143,7 +150,7 @@ FLAGS: tuple[Flag, ...] = (
         "/var/lib/kubelet/pod-resources/kubelet.sock",
         "socket of the kubelet's PodResources API (mount its directory, not the socket)",
         "SOCKET",
-        _path,
+        _socket,
     ),
     Flag(
         "kubelet.resource",

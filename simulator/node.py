@@ -8,6 +8,7 @@ says at a time; readers see each change whole. Run as a program, it advances the
 """
 
 import argparse
+import shutil
 import signal
 import sys
 import threading
@@ -105,15 +106,39 @@ class Node:
 
     def advance(self, seconds: float) -> None:
         """Make the node what it is `seconds` after the scenario's start."""
-        pods = [pod for pod in self.scenario.pods if pod.start <= seconds < pod.end]
-        running = [entry for entry in self._running(pods) if entry.process.start <= seconds < entry.process.end]
+        pods, running = self._present(seconds)
         # What exists is written before the driver tells of it, and what ended leaves the driver's lists first.
         self._put_pods(pods)
         for entry in running:
             self._processes.put(self._process(entry))
-        state.write(self.paths.driver_state, self._driver_state(running, seconds))
+        state.write(self.paths.driver_state, self.driver_state(seconds))
         kubelet.write_state(self.paths.kubelet_state, self._kubelet_state(pods))
         self._remove_ended(pods, running)
+
+    def hide_processes(self) -> None:
+        """Show the exporter what it would see without hostPID: a pid namespace with nothing but itself."""
+        shutil.rmtree(self.paths.procfs)
+        self._processes = procfs.Procfs(self.paths.procfs, blind=True)
+
+    def driver_state(self, seconds: float) -> state.State:
+        """What the driver says at a time."""
+        major, _, minor = self.scenario.cuda.partition(".")
+        _, running = self._present(seconds)
+        return state.State(
+            tuple(self._gpu(gpu, running, seconds) for gpu in self.scenario.gpus),
+            driver=state.Driver(
+                self.scenario.driver,
+                nvml_version=f"{major}.{self.scenario.driver}",
+                cuda_version=int(major) * 1000 + int(minor or 0) * 10,
+                early_rows=_generation(self.scenario.driver) == "535.54",
+            ),
+        )
+
+    def _present(self, seconds: float) -> tuple[list[Pod], list[_Running]]:
+        """The pods and processes that exist at a time."""
+        pods = [pod for pod in self.scenario.pods if pod.start <= seconds < pod.end]
+        running = [entry for entry in self._running(pods) if entry.process.start <= seconds < entry.process.end]
+        return pods, running
 
     def _running(self, pods: list[Pod]) -> Iterator[_Running]:
         for pod in pods:
@@ -165,18 +190,6 @@ class Node:
                 self._cgroups.remove(self._cgroup(pod, container).pod_path)
             self._podlogs.remove_pod(pod.namespace, pod=pod.name, uid=uid)
         self._live_pods = live_pods
-
-    def _driver_state(self, running: list[_Running], seconds: float) -> state.State:
-        major, _, minor = self.scenario.cuda.partition(".")
-        return state.State(
-            tuple(self._gpu(gpu, running, seconds) for gpu in self.scenario.gpus),
-            driver=state.Driver(
-                self.scenario.driver,
-                nvml_version=f"{major}.{self.scenario.driver}",
-                cuda_version=int(major) * 1000 + int(minor or 0) * 10,
-                early_rows=_generation(self.scenario.driver) == "535.54",
-            ),
-        )
 
     def _gpu(self, gpu: Gpu, running: list[_Running], seconds: float) -> state.Gpu:
         mine = [entry for entry in running if entry.process.gpu == gpu.index]

@@ -70,11 +70,11 @@ class Processes:
 
     def kubelet(self, paths: Paths) -> subprocess.Popen[bytes]:
         """The node's kubelet; returns when its socket answers."""
-        before = _inode(paths.kubelet_socket)
+        before = _identity(paths.kubelet_socket)
         process = self.start(
             "simulator.kubelet", "--socket", str(paths.kubelet_socket), "--state", str(paths.kubelet_state)
         )
-        _wait(lambda: _inode(paths.kubelet_socket) not in (None, before), process, "the simulated kubelet")
+        _wait(lambda: _identity(paths.kubelet_socket) not in (None, before), process, "the simulated kubelet")
         return process
 
     def clockwork(self, paths: Paths, scenario: str) -> subprocess.Popen[bytes]:
@@ -148,11 +148,13 @@ def fetch(url: str) -> bytes:
     return body
 
 
-def _inode(path: Path) -> int | None:
+def _identity(path: Path) -> tuple[int, int] | None:
+    """What changes when the file is replaced. An inode alone is given out again."""
     try:
-        return path.stat().st_ino
+        status = path.stat()
     except FileNotFoundError:
         return None
+    return status.st_ino, status.st_ctime_ns
 
 
 def _wait(done: Callable[[], bool], process: subprocess.Popen[bytes], what: str) -> None:

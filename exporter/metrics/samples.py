@@ -8,13 +8,14 @@ It will not fill in, carry over or scale a value, and it does no input or output
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 
 from exporter.metrics import catalog
 from exporter.metrics.catalog import Family
-from exporter.model import ContainerState, Device, DeviceState, DomainKey, ListKind, Snapshot, Totals
+from exporter.model import ContainerName, ContainerState, Device, DeviceState, DomainKey, ListKind, Snapshot, Totals
 
 Row = tuple[tuple[str, ...], float]  # label values in the order of `Family.labels`, and the value
 
@@ -59,7 +60,7 @@ def samples(snapshot: Snapshot, *, totals: Totals, build: BuildInfo, values: boo
             for family, row in _device(device):
                 rows[family].append(row)
         for container in snapshot.containers:
-            for family, row in _container(container):
+            for family, row in _container(container, totals.peaks):
                 rows[family].append(row)
         for family, row in _node(snapshot):
             rows[family].append(row)
@@ -101,13 +102,15 @@ def _device(state: DeviceState) -> Iterator[tuple[Family, Row]]:
             yield catalog.DEVICE_UNRESOLVED_PROCESSES, ((*labels, reason.value), processes)
 
 
-def _container(state: ContainerState) -> Iterator[tuple[Family, Row]]:
+def _container(
+    state: ContainerState, peaks: Mapping[tuple[ContainerName, DomainKey], int]
+) -> Iterator[tuple[Family, Row]]:
     name = state.name
     labels = (*_texts(name.namespace, name.pod, name.container), *_domain(state.domain))
     if state.used is not None:
         yield catalog.CONTAINER_MEMORY_USED, (labels, state.used)
-    if state.peak is not None:
-        yield catalog.CONTAINER_MEMORY_PEAK, (labels, state.peak)
+    if (peak := peaks.get((name, state.domain))) is not None:
+        yield catalog.CONTAINER_MEMORY_PEAK, (labels, peak)
     if state.processes is not None:  # the lists were read: a kind that is not in the mapping has no process
         for kind in ListKind:
             yield catalog.CONTAINER_PROCESSES, ((*labels, kind.value), state.processes.get(kind, 0))
@@ -142,6 +145,7 @@ def _health(snapshot: Snapshot, totals: Totals, build: BuildInfo) -> Iterator[tu
     yield catalog.BUILD_INFO, (_texts(build.version, build.python_version), 1)
 
 
+@lru_cache(maxsize=1024)  # a node has few domains, and each of its containers has the labels of one
 def _domain(key: DomainKey) -> tuple[str, ...]:
     return _texts(str(key.gpu), key.gpu_uuid, key.gpu_instance)
 
@@ -166,4 +170,6 @@ def _switch(state: bool | None) -> str:
 
 def _texts(*values: str) -> tuple[str, ...]:
     """Label values that can be written as UTF-8: a lone surrogate becomes U+FFFD."""
-    return tuple(value if value.isascii() else _LONE_SURROGATES.sub("\ufffd", value) for value in values)
+    if "".join(values).isascii():
+        return values
+    return tuple(_LONE_SURROGATES.sub("\ufffd", value) for value in values)

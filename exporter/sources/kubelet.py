@@ -1,5 +1,8 @@
 """What the kubelet handed out, as model values: the source of *allocation*, never of use.
 
+What could be handed out is asked for every 30 seconds and whenever an allocation changed, as it costs as much as the
+rest and seldom changes.
+
 Guarantees: answers a `Reading`, whatever the kubelet does; an allocation that is missing from an answer is missing
 because the kubelet let it go, not because it had just started. A kubelet that restarts lists its pods only as it takes
 them up again, so for `GRACE` seconds after its socket was replaced a list that lacks something is a failure.
@@ -11,6 +14,7 @@ not.
 Not here: whether a pod has finished. Before Kubernetes 1.34 the kubelet lists finished pods with their old devices.
 """
 
+import math
 import os
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -23,6 +27,7 @@ from exporter.model import Allocation, AllocationReading, ContainerName, DeviceK
 
 SOURCE = "kubelet"
 GRACE = 10.0  # seconds; a kubelet takes its pods up again within a few
+ALLOCATABLE_EVERY = 30.0  # seconds; what could be handed out changes when a device breaks or a plugin restarts
 RETRY = 0.1  # seconds; the kubelet's limit of 100 calls a second lets ten through in this time
 
 _REASONS: dict[type[podresources.PodResourcesError], Reason] = {
@@ -73,6 +78,8 @@ class KubeletSource:
         self._sleep = sleep
         self._belief: _Belief | None = None
         self._restarted: tuple[tuple[int, ...] | None, float] | None = None  # a new socket, and when it was first seen
+        self._allocatable: tuple[tuple[str, DeviceRef], ...] | None = None
+        self._allocatable_until = -math.inf
 
     def read(self) -> Reading[AllocationReading]:
         """Allocations and what could be allocated (List, GetAllocatableResources), with the seconds that it took."""
@@ -90,10 +97,15 @@ class KubeletSource:
     def _read(self) -> AllocationReading | Failure:
         socket = self._socket()
         allocations = tuple(allocation for pod in self._list() for allocation in self._allocations(pod))
+        changed = self._belief != _Belief(socket, allocations)
         doubt = self._doubt(socket, allocations)
         if doubt is not None:
             return doubt
-        return AllocationReading(allocations, self._allocatable())
+        now = self._monotonic()
+        if changed or self._allocatable is None or now >= self._allocatable_until:
+            self._allocatable = self._ask_allocatable()
+            self._allocatable_until = now + ALLOCATABLE_EVERY
+        return AllocationReading(allocations, self._allocatable)
 
     def _list(self) -> tuple[podresources.PodResources, ...]:
         """The pods. A call that was refused for other clients' sake is tried once more; it costs next to nothing."""
@@ -103,7 +115,7 @@ class KubeletSource:
             self._sleep(RETRY)
             return self._client.list()
 
-    def _allocatable(self) -> tuple[tuple[str, DeviceRef], ...] | None:
+    def _ask_allocatable(self) -> tuple[tuple[str, DeviceRef], ...] | None:
         """Pairs of resource and device; None where the kubelet has no such call or failed at it."""
         try:
             entries = self._client.allocatable().devices

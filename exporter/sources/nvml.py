@@ -121,8 +121,6 @@ class NvmlSource:
 
     def _give_up(self, problem: Failure, now: float) -> Failure:
         """The library is unusable: try again after a pause that doubles."""
-        if self._unusable != problem:
-            log.warning("no GPU can be read: %s", problem)
         self._pause = min(max(self._pause * 2, _FIRST_PAUSE), _LONGEST_PAUSE)
         self._next_try = now + self._pause
         self._unusable = problem

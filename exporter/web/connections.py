@@ -10,7 +10,9 @@ wait instead.
 """
 
 import asyncio
+import contextlib
 import logging
+import socket
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -228,6 +230,7 @@ class ScrapeConnection(H11Protocol):
         super().handle_events()
         if self.cycle is not None and not self.cycle.response_complete and self._awaited != "response":
             self._await("response", self._timeouts.write)
+            self._cork(on=True)
 
     def on_response_complete(self) -> None:
         """Begin the pause only when the client has taken the response, not when we have handed it out."""
@@ -236,6 +239,7 @@ class ScrapeConnection(H11Protocol):
         elif self.flow.write_paused:
             self._unflushed = True
         else:
+            self._cork(on=False)
             self._release()
             super().on_response_complete()
 
@@ -267,6 +271,14 @@ class ScrapeConnection(H11Protocol):
         self._unset_keepalive_if_required()
         super().connection_lost(exc)
         self._lost()
+
+    def _cork(self, *, on: bool) -> None:
+        # Full segments only while a response is under way: the short one at the end of each chunk would now and then
+        # make a reader with a small window wait for its delayed acknowledgement, 40 ms.
+        sock = self.transport.get_extra_info("socket")
+        if sock is not None:
+            with contextlib.suppress(OSError):  # the client is gone, which the transport will notice by itself
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CORK, on)
 
     def _await(self, what: str, seconds: float) -> None:
         self._release()

@@ -60,7 +60,8 @@ class _NoIpv6Error(ListenError):
 def _bind(address: str, family: int, target: tuple[object, ...]) -> socket.socket:
     bound: socket.socket | None = None
     try:
-        bound = socket.socket(family, socket.SOCK_STREAM)
+        # With the protocol named, asyncio turns Nagle's delay off; without it a kept connection waits 40 ms a scrape.
+        bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if target[0] == "::":
             bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)

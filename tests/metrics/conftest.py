@@ -1,0 +1,104 @@
+import pytest
+
+from exporter.errors import Failure, Reason
+from exporter.metrics.samples import BuildInfo
+from exporter.model import (
+    Condition,
+    ContainerName,
+    ContainerState,
+    Device,
+    DeviceState,
+    DomainKey,
+    DomainState,
+    ListKind,
+    MemoryClass,
+    MigDevice,
+    Snapshot,
+    SourceState,
+    Totals,
+)
+
+GIB = 1 << 30
+SHARED = DomainKey(0, "GPU-aaaa")
+SLICE = DomainKey(1, "GPU-bbbb", "3")
+
+
+@pytest.fixture
+def snapshot():
+    """A GPU shared by time-slicing and a GPU under MIG; every family has something to say."""
+    return Snapshot(
+        timestamp=1_760_000_000.5,
+        driver=("615.10", "13.1"),
+        devices=(
+            DeviceState(
+                Device(
+                    0,
+                    "GPU-aaaa",
+                    "NVIDIA H200",
+                    minor=2,
+                    pci_bus_id="00000000:18:00.0",
+                    compute_capability=(9, 0),
+                    compute_mode="default",
+                    persistence=True,
+                    mig_mode=False,
+                ),
+                (
+                    DomainState(
+                        SHARED,
+                        up=True,
+                        capacity=80 * GIB,
+                        classes={MemoryClass.FREE: 77 * GIB, MemoryClass.CONTAINERS: 3 * GIB, MemoryClass.HOST: 0},
+                        over_attributed=0,
+                        unresolved={Reason.EXITED: 2},
+                        slots={"nvidia.com/gpu.shared": 4},
+                    ),
+                ),
+                utilization=0.25,
+            ),
+            DeviceState(
+                Device(1, "GPU-bbbb", "NVIDIA H200", mig_mode=True),
+                (DomainState(SLICE, up=False),),
+                (MigDevice("MIG-cccc", gpu_instance=3, compute_instance=0, profile="3g.40gb"),),
+            ),
+        ),
+        containers=(
+            ContainerState(
+                ContainerName("team", "job-0", "main"),
+                SHARED,
+                used=3 * GIB,
+                processes={ListKind.MPS: 2},
+                processes_memory_unknown=0,
+                allocated=True,
+                slots=1,
+                share=0.25,
+            ),
+            ContainerState(
+                ContainerName("team", "job-1", "main"),
+                SLICE,
+                used=None,
+                processes=None,
+                processes_memory_unknown=None,
+                allocated=False,
+            ),
+        ),
+        sources=(
+            SourceState("kubelet", Failure(Reason.TIMEOUT, "no answer"), 1.5),
+            SourceState("nvml", None, 0.002),
+        ),
+        conditions={Condition.OVER_ATTRIBUTED: False, Condition.BLIND_PID_NAMESPACE: True},
+    )
+
+
+@pytest.fixture
+def totals():
+    return Totals(
+        errors={("kubelet", Reason.TIMEOUT): 7, ("kubelet", Reason.MALFORMED): 1},
+        last_success={"nvml": 1_760_000_000.25},
+        cycles={"complete": 40, "partial": 8},
+        peaks={(ContainerName("team", "job-0", "main"), SHARED): 4 * GIB},
+    )
+
+
+@pytest.fixture
+def build():
+    return BuildInfo("0.1.0", "3.11.7")

@@ -1,0 +1,66 @@
+"""Scenario files: what they may say, and what a mistake in one gets."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from simulator.allocation import advertised, handed_out
+from simulator.scenario import Memory, ScenarioError, load, names
+
+MIB = 1 << 20
+
+
+@pytest.mark.parametrize("name", names())
+def test_every_scenario_loads_and_can_be_handed_out(name):
+    loaded = load(name)
+    assert loaded.description
+    ids = [device for by_resource in handed_out(loaded).values() for found in by_resource.values() for device in found]
+    assert len(ids) == len(set(ids))
+    assert set(ids) <= {device for found in advertised(loaded).values() for device in found}
+
+
+def test_a_scenario_is_the_same_each_time():
+    assert load("mixed") == load("mixed")
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("- 1", "should be a mapping"),
+        ("description: x\ngpus: [{memroy: 1GiB}]", "memroy"),
+        ("description: x\ngpus: [{memory: 80G}]", "memory"),
+        ("description: x\ngpus: [{sharing: magic}]", "magic"),
+        ("description: x\npods: [{name: p, containers: [{processes: [{gpu: 3, memory: 1GiB}]}]}]", "no GPU 3"),
+        ("gpus: []", "description is missing"),
+        ("a: [", "not YAML"),
+    ],
+)
+def test_a_mistake_is_one_line_that_names_file_and_place(tmp_path, text, says):
+    path = tmp_path / "mine.yaml"
+    path.write_text(text)
+    with pytest.raises(ScenarioError) as error:
+        load(str(path))
+    assert says in str(error.value)
+    assert str(path) in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_more_slots_than_there_are(tmp_path):
+    path = tmp_path / "mine.yaml"
+    path.write_text("description: x\ngpus: [{}]\npods: [{name: p, containers: [{holds: [{gpu: 0, slots: 2}]}]}]")
+    with pytest.raises(ScenarioError, match="2 slots"):
+        handed_out(load(str(path)))
+
+
+def test_an_unknown_name_lists_the_known_ones():
+    with pytest.raises(ScenarioError, match="exclusive, mixed"):
+        load("nosuch")
+
+
+@given(st.integers(0, 1000), st.integers(0, 1000), st.floats(1, 100), st.floats(0, 1e6))
+def test_memory_moves_between_its_bounds_in_whole_mebibytes(least, more, period, seconds):
+    memory = Memory(least * MIB, (least + more) * MIB, period)
+    value = memory.at(seconds)
+    assert least * MIB <= value <= (least + more) * MIB
+    assert value % MIB == 0
+    assert memory.at(0) == least * MIB

@@ -1,0 +1,135 @@
+"""The real program on a simulated node: every process is one of its own, and everything goes over files and sockets."""
+
+import re
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from subprocess import Popen
+from urllib.error import HTTPError
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from simulator.node import Node, Paths, build_library
+from simulator.nvml import state
+from simulator.processes import Processes, fetch, free_address, wait_until_ready
+from simulator.scenario import Scenario, load
+
+_PATIENCE = 20.0  # seconds until a test gives up waiting for what should come
+
+
+@dataclass
+class Whole:
+    """A node and the exporter on it."""
+
+    node: Node
+    processes: Processes
+    address: str
+    kubelet: Popen[bytes] | None = None
+    exporter: Popen[bytes] | None = None
+
+    @property
+    def paths(self) -> Paths:
+        return self.node.paths
+
+    @property
+    def log(self) -> str:
+        return (self.paths.root / "exporter.log").read_text()
+
+    def start_kubelet(self) -> None:
+        self.kubelet = self.processes.kubelet(self.paths)
+
+    def start_exporter(self, *flags: str, ready: bool = True) -> None:
+        with (self.paths.root / "exporter.log").open("ab") as errors:
+            self.exporter = self.processes.exporter(
+                self.paths, "--interval=250ms", *flags, address=self.address, errors=errors
+            )
+        if ready:
+            wait_until_ready(self.address, self.exporter)
+
+    def page(self) -> str:
+        return fetch(f"http://{self.address}/metrics").decode()
+
+    def values(self, family: str, **labels: str) -> list[float]:
+        """The values of a family's series that have these labels."""
+        return [value for found, value in samples(self.page(), family) if labels.items() <= found.items()]
+
+    def value(self, family: str, **labels: str) -> float | None:
+        found = self.values(family, **labels)
+        assert len(found) <= 1, found
+        return found[0] if found else None
+
+    def eventually(self, holds: Callable[[], bool]) -> None:
+        until = time.monotonic() + _PATIENCE
+        while not holds():
+            assert time.monotonic() < until, f"{self.page()}\n{self.log}"
+            time.sleep(0.05)
+
+    def until_next_cycles(self, count: int = 2) -> None:
+        """Wait until so many more snapshots were published."""
+        begun = sum(self.values("podgpu_sampler_cycles_total"))
+        self.eventually(lambda: sum(self.values("podgpu_sampler_cycles_total")) >= begun + count)
+
+    def threads(self) -> int:
+        status = Path(f"/proc/{self.exporter.pid}/status").read_text()
+        return int(re.search(r"^Threads:\s+(\d+)", status, re.MULTILINE)[1])
+
+    def fault(self, *faults: state.Fault) -> None:
+        """Let the driver go wrong from now on."""
+        state.write(self.paths.driver_state, replace(self.node.driver_state(0), faults=faults))
+
+    def driver_writes(self, changed: state.State) -> None:
+        state.write(self.paths.driver_state, changed)
+
+    def status_of(self, path: str) -> int:
+        try:
+            fetch(f"http://{self.address}{path}")
+        except HTTPError as error:
+            return error.code
+        return 200
+
+
+def samples(page: str, family: str) -> list[tuple[dict[str, str], float]]:
+    return [
+        (sample.labels, sample.value)
+        for found in text_string_to_metric_families(page)
+        for sample in found.samples
+        if sample.name == family
+    ]
+
+
+@pytest.fixture(scope="session")
+def libraries(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Paths, Scenario], None]:
+    """Builds each driver's library once a session."""
+    built: dict[str, Path] = {}
+
+    def put(paths: Paths, scenario: Scenario) -> None:
+        if scenario.driver not in built:
+            cache = Paths(tmp_path_factory.mktemp("driver"))
+            build_library(cache, scenario)
+            built[scenario.driver] = cache.library
+        shutil.copytree(built[scenario.driver], paths.library)
+
+    return put
+
+
+@pytest.fixture
+def make(tmp_path: Path, libraries: Callable[[Paths, Scenario], None]) -> Iterator[Callable[..., Whole]]:
+    """Makes a node of a scenario, with a kubelet but without an exporter."""
+    with Processes() as processes:
+
+        def of(scenario: str | Scenario, *, driver: bool = True, kubelet: bool = True) -> Whole:
+            loaded = load(scenario) if isinstance(scenario, str) else scenario
+            paths = Paths(tmp_path)
+            if driver:
+                libraries(paths, loaded)
+            node = Node(paths, loaded)
+            node.advance(0)
+            whole = Whole(node, processes, free_address(0))
+            if kubelet:
+                whole.start_kubelet()
+            return whole
+
+        yield of
