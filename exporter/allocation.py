@@ -6,7 +6,7 @@ them, and never looks at a process.
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from exporter.model import (
     AllocationReading,
@@ -15,6 +15,8 @@ from exporter.model import (
     DeviceReading,
     DeviceRef,
     DomainKey,
+    LivePods,
+    PodNames,
 )
 
 
@@ -57,6 +59,23 @@ class Holdings:
     def of(self, key: DomainKey) -> DomainHoldings:
         """The holdings of one domain."""
         return self.domains.get(key, _NOBODY)
+
+
+def without_finished(reading: AllocationReading, names: PodNames | None, live: LivePods | None) -> AllocationReading:
+    """The reading without the pods that are known to be over: named, and without a cgroup under any of their uids.
+
+    Where either is not known nobody is dropped. Two pods of one name (the old and the new of a StatefulSet) count as
+    one: it is over only when both are.
+    """
+    if names is None or live is None:
+        return reading
+    running: dict[tuple[str, str], bool] = {}
+    for uid, pod in names.pods.items():
+        running[pod] = running.get(pod, False) or uid in live.uids
+    return replace(
+        reading,
+        allocations=tuple(a for a in reading.allocations if running.get((a.name.namespace, a.name.pod), True)),
+    )
 
 
 def holdings(reading: AllocationReading, devices: Iterable[DeviceReading]) -> Holdings:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from exporter.allocation import Holdings, holdings
+from exporter.allocation import Holdings, holdings, without_finished
 from exporter.errors import Failure, Reason
 from exporter.model import (
     AllocationReading,
@@ -25,6 +25,7 @@ from exporter.model import (
     DomainState,
     DriverReading,
     ListKind,
+    LivePods,
     MemoryClass,
     MemoryInfo,
     Place,
@@ -72,12 +73,15 @@ def attribute(
     processes: Reading[ProcessReading],
     names: Reading[PodNames],
     allocations: Reading[AllocationReading],
+    live: Reading[LivePods],
     timestamp: float,
 ) -> Snapshot:
-    """The snapshot that the four readings give. `timestamp` is the Unix time at which they were complete."""
-    readings: tuple[Reading[Any], ...] = (driver, processes, names, allocations)
+    """The snapshot that the five readings give. `timestamp` is the Unix time at which they were complete."""
+    readings: tuple[Reading[Any], ...] = (driver, processes, names, allocations, live)
     devices = driver.value.devices if driver.value is not None else ()
-    held = holdings(allocations.value, devices) if allocations.value is not None else None
+    held = None
+    if allocations.value is not None:
+        held = holdings(without_finished(allocations.value, names.value, live.value), devices)
     domains = _Domains(processes.value, names.value, held)
     states = tuple(
         domains.device(reading) for reading in sorted(devices, key=lambda d: (d.device.index, d.device.uuid))

@@ -191,6 +191,13 @@ class PodNames:
     containers: Mapping[str, ContainerName]  # container id -> name
 
 
+@dataclass(frozen=True, slots=True)
+class LivePods:
+    """The uids of the pods that have a cgroup on this node."""
+
+    uids: frozenset[str]
+
+
 @unique
 class DeviceKind(StrEnum):
     """What a device id names."""

@@ -16,6 +16,7 @@ from exporter.errors import Failure, Reason
 from exporter.model import (
     AllocationReading,
     DriverReading,
+    LivePods,
     PodNames,
     ProcessList,
     ProcessReading,
@@ -63,6 +64,7 @@ class Sources:
     processes: Processes
     pods: Source[PodNames]
     kubelet: Source[AllocationReading]
+    live: Source[LivePods]
 
 
 class Sampler:
@@ -85,6 +87,7 @@ class Sampler:
         self._totals = opened()
         self._kubelet: Worker[Reading[AllocationReading]] = Worker("kubelet", clock=clock)
         self._pods: Worker[Reading[PodNames]] = Worker("pods", clock=clock)
+        self._live: Worker[Reading[LivePods]] = Worker("cgroups", clock=clock)
         self._processes: Worker[Reading[ProcessReading]] = Worker("procfs", clock=clock)
         self._last_end = clock.monotonic()
         self._logged: dict[str, frozenset[Reason]] = {}
@@ -97,7 +100,7 @@ class Sampler:
             now = self._clock.monotonic()
             beat += self._interval * max(1, -int((beat - now) // self._interval))
             stop.wait(max(0.0, beat - now))
-        for worker in (self._kubelet, self._pods, self._processes):
+        for worker in (self._kubelet, self._pods, self._live, self._processes):
             worker.stop()
         self._sources.driver.stop()
 
@@ -124,6 +127,7 @@ class Sampler:
         until = self._clock.monotonic() + self._deadline
         self._kubelet.ask(self._sources.kubelet.read)
         self._pods.ask(self._sources.pods.read)
+        self._live.ask(self._sources.live.read)
         driver = self._sources.driver.read()
         pids = _pids(driver.value)
         self._processes.ask(lambda: self._sources.processes.read(pids))
@@ -133,6 +137,7 @@ class Sampler:
             processes=processes,
             names=_answer("pods", self._pods, until=until),
             allocations=_answer("kubelet", self._kubelet, until=until),
+            live=_answer("cgroups", self._live, until=until),
             timestamp=self._clock.unix(),
         )
 

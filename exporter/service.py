@@ -15,6 +15,7 @@ from exporter.publication import Publisher
 from exporter.sampler import STALE_AFTER_INTERVALS, Sampler, Source, Sources
 from exporter.settings import Settings
 from exporter.sources.kubelet import KubeletSource
+from exporter.sources.livepods import LivePodsSource
 from exporter.sources.nvml import NvmlSource
 from exporter.sources.pods import LogLinkNames, NoNames
 from exporter.sources.procfs import ProcfsSource
@@ -83,4 +84,5 @@ def sources(settings: Settings, clock: Clock) -> Sources:
             deadline=settings.deadline,
             extra_resources=settings.kubelet_resources,
         ),
+        live=LivePodsSource(Path(settings.sysfs), clock=clock),
     )

@@ -30,6 +30,7 @@ class Settings:
     max_connections: int
     exporter_metrics: bool
     procfs: str
+    sysfs: str
     logs: str
     kubelet_socket: str
     kubelet_resources: frozenset[str]
@@ -144,6 +145,7 @@ FLAGS: tuple[Flag, ...] = (
         switch=True,
     ),
     Flag("path.procfs", "/proc", "procfs of the host's pid namespace", "DIR", _path),
+    Flag("path.sysfs", "/sys", "sysfs of the host, with the cgroups of all pods in fs/cgroup", "DIR", _path),
     Flag("path.logs", "/var/log", "the node's log directory, whose containers/ and pods/ name the pods", "DIR", _path),
     Flag(
         "kubelet.socket",
@@ -213,6 +215,7 @@ def settings(arguments: Sequence[str], environment: Mapping[str, str], *, prog: 
         max_connections=values["web_max_connections"],
         exporter_metrics=not values["web_disable_exporter_metrics"],
         procfs=values["path_procfs"],
+        sysfs=values["path_sysfs"],
         logs=values["path_logs"],
         kubelet_socket=values["kubelet_socket"],
         kubelet_resources=frozenset(values["kubelet_resource"]),

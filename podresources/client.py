@@ -69,7 +69,7 @@ class Client:
     def list(self) -> tuple[PodResources, ...]:
         """All pods of the node (List). Before Kubernetes 1.34 finished pods are still among them."""
         answer = self._call("List", pb.ListPodResourcesRequest(), pb.ListPodResourcesResponse())
-        return tuple(sorted(pod_from(pod) for pod in answer.pod_resources))
+        return tuple(sorted(map(pod_from, answer.pod_resources), key=lambda pod: (pod.namespace, pod.name)))
 
     def get(self, namespace: str, pod: str) -> PodResources:
         """One pod (Get). Raises `PodNotFound` where the kubelet has none of this name."""

@@ -101,6 +101,7 @@ def exporter_flags(paths: Paths, *, address: str) -> Sequence[str]:
     """The flags that point an exporter at a simulated node."""
     return (
         f"--path.procfs={paths.procfs}",
+        f"--path.sysfs={paths.sysfs}",
         f"--path.logs={paths.logs}",
         f"--kubelet.socket={paths.kubelet_socket}",
         f"--web.listen-address={address}",

@@ -18,6 +18,7 @@ from exporter.model import (
     DomainState,
     DriverReading,
     ListKind,
+    LivePods,
     MemoryInfo,
     MigDevice,
     Place,
@@ -123,6 +124,7 @@ def snapshot_of(
     names: PodNames | Failure | None = None,
     allocations: AllocationReading | Failure | None = None,
     driver: Failure | None = None,
+    live: LivePods | None = None,
 ) -> Snapshot:
     """The snapshot of GPUs, with everything else working unless a test says otherwise."""
     found = places if isinstance(places, Failure) else ProcessReading(places or {})
@@ -131,6 +133,7 @@ def snapshot_of(
         processes=Reading("procfs", found),
         names=Reading("pods", names if names is not None else PodNames({}, {})),
         allocations=Reading("kubelet", allocations if allocations is not None else AllocationReading(())),
+        live=Reading("cgroups", live if live is not None else Failure(Reason.MISSING, "no pod's cgroup is visible")),
         timestamp=1000.0,
     )
 

@@ -71,6 +71,12 @@ def parse(text: bytes | str, *, private_cgroupns: bool = False) -> Place:
     return _RELATIVE if _RELATIVE in places else _HOST
 
 
+def pod_uid(segment: str) -> str | None:
+    """The uid of the pod whose cgroup is called `segment`, or None."""
+    match = _POD.search(segment)
+    return None if match is None else match[1].replace("_", "-")
+
+
 def _path(line: str) -> str | None:
     """The path of one line `hierarchy:controllers:path`; the path may hold colons too."""
     fields = line.split(":", 2)

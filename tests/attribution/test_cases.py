@@ -9,6 +9,7 @@ from exporter.model import (
     ContainerRef,
     DomainReading,
     ListKind,
+    LivePods,
     MemoryClass,
     MigDevice,
     Place,
@@ -453,3 +454,32 @@ def test_unnamed_containers_without_any_source_of_names():
         ContainerName("", "u1", ""),
         ContainerName("", "u1", "a" * 12),
     ]
+
+
+def test_k01_k02_b34_b19_a_finished_pod_that_the_kubelet_still_lists_holds_nothing():
+    snapshot = snapshot_of(
+        gpu(lists(rows((12, GIB)))),
+        places={12: in_pod("b")},
+        names=AB,
+        allocations=allocated(given("a", U1), given("b", U1), advertised=[U1]),
+        live=LivePods(frozenset({uid("b")})),
+    )
+    (state,) = snapshot.containers
+    assert (state.name.pod, state.used, state.allocated, state.share) == ("b", GIB, True, 1.0)
+
+
+@pytest.mark.parametrize("unknown", ["names", "cgroups", "pod"])
+def test_nobody_is_taken_for_finished_who_may_be_running(unknown):
+    snapshot = snapshot_of(
+        gpu(),
+        names=Failure(Reason.MISSING, "") if unknown == "names" else names_of("b/main") if unknown == "pod" else AB,
+        allocations=allocated(given("a", U1)),
+        live=None if unknown == "cgroups" else LivePods(frozenset({uid("b")})),
+    )
+    assert [state.name.pod for state in snapshot.containers] == ["a"]
+
+
+def test_a_pod_that_was_replaced_under_its_name_is_running():
+    names = PodNames({"old": ("ns", "a"), "new": ("ns", "a")}, {})
+    snapshot = snapshot_of(gpu(), names=names, allocations=allocated(given("a", U1)), live=LivePods(frozenset({"new"})))
+    assert [state.name.pod for state in snapshot.containers] == ["a"]

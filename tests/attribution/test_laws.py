@@ -17,6 +17,7 @@ from exporter.model import (
     DeviceRef,
     DriverReading,
     ListKind,
+    LivePods,
     MemoryClass,
     MemoryInfo,
     Place,
@@ -94,6 +95,7 @@ def _attribute(gpus, places, names, allocations):
         processes=Reading("procfs", ProcessReading(places)),
         names=Reading("pods", names),
         allocations=Reading("kubelet", allocations),
+        live=Reading("cgroups", LivePods(frozenset(names.pods))),
         timestamp=1.0,
     )
 

@@ -6,9 +6,9 @@ import pytest
 
 from exporter.clock import Clock
 from exporter.errors import Failure, Reason
-from exporter.model import AllocationReading, DriverReading, PodNames, ProcessReading, Reading
+from exporter.model import AllocationReading, DriverReading, LivePods, PodNames, ProcessReading, Reading
 from exporter.sampler import Sampler, Sources
-from tests.builders import GIB, allocated, given, gpu, in_pod, lists, names_of, rows
+from tests.builders import GIB, allocated, given, gpu, in_pod, lists, names_of, rows, uid
 
 
 class Time:
@@ -49,6 +49,7 @@ def sources():
         processes=Fixed(Reading("procfs", ProcessReading({11: in_pod("a"), 12: in_pod("a")}))),
         pods=Fixed(Reading("pods", names_of("a/main"))),
         kubelet=Fixed(Reading("kubelet", allocated(given("a", gpu().device.uuid)))),
+        live=Fixed(Reading("cgroups", LivePods(frozenset({uid("a")})))),
     )
 
 
@@ -75,7 +76,7 @@ def test_a_cycle_joins_the_sources_and_publishes_once(sampler, sources, publishe
     assert [(state.name.pod, state.used, state.allocated) for state in snapshot.containers] == [("a", 2 * GIB, True)]
     assert snapshot.timestamp == 1e9 + 100
     assert totals.cycles == {"complete": 1, "partial": 0, "failed": 0}
-    assert totals.last_success == dict.fromkeys(("kubelet", "nvml", "pods", "procfs"), 1e9 + 100)
+    assert totals.last_success == dict.fromkeys(("cgroups", "kubelet", "nvml", "pods", "procfs"), 1e9 + 100)
 
 
 def test_a_failing_source_is_counted_and_makes_the_cycle_partial(sampler, sources, published):

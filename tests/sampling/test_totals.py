@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from exporter.accounting import account, account_failure, opened
 from exporter.errors import Failure, Reason
-from exporter.model import PodNames
+from exporter.model import LivePods, PodNames
 from tests.builders import GIB, U1, allocated, given, gpu, in_pod, lists, names_of, rows, snapshot_of
 
 NAMES = names_of("a/main", "b/main")
@@ -61,7 +61,7 @@ def test_b95_counters_never_fall_and_count_every_cycle(cycles):
             totals = account_failure(totals, "sampler", Reason.INTERNAL)
         else:
             names = Failure(Reason.MISSING, "") if kind == "ill" else PodNames({}, {})
-            totals = account(totals, snapshot_of(gpu(), names=names))
+            totals = account(totals, snapshot_of(gpu(), names=names, live=LivePods(frozenset({"x"}))))
         for key, count in before.errors.items():
             assert totals.errors[key] >= count
         assert sum(totals.cycles.values()) == sum(before.cycles.values()) + 1
