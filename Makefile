@@ -32,7 +32,7 @@ proto: $(VENV)/.installed-dev ## generate the gRPC code anew
 
 docs: $(VENV)/.installed-dev ## generate docs/metrics.md and docs/configuration.md anew
 	$(BIN)/python -m exporter.metrics.documentation > docs/metrics.md
-	$(BIN)/python -m exporter.settings > docs/configuration.md
+	$(BIN)/python -m exporter.settings_page > docs/configuration.md
 
 lock: $(VENV)/.installed-dev ## resolve the dependencies anew
 	$(BIN)/uv pip compile --universal --generate-hashes --no-emit-index-url --no-annotate -q pyproject.toml -o requirements.txt
