@@ -29,7 +29,7 @@ _log = logging.getLogger("exporter.web")
 _FULL_LOG_INTERVAL_SECONDS = 60.0
 _TLS_GOODBYE_SECONDS = 5.0
 # Turns of the loop from accept over connection_made to connection_lost (4), after which nobody is between the doors.
-_ACCEPT_TURNS = 5
+_TURNS = 5
 _FULL_BODY = b"too many connections\n"
 _FULL_RESPONSE = (
     b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/plain; charset=utf-8\r\n"
@@ -101,7 +101,7 @@ class Connections:
     async def refuse_newcomers(self) -> None:
         """Turn away whoever is still on the way from accept to here; nobody is when this returns."""
         self._closing = True
-        for _ in range(_ACCEPT_TURNS):
+        for _ in range(_TURNS):
             await asyncio.sleep(0)
 
     async def close(self, seconds: float) -> None:
@@ -117,10 +117,11 @@ class Connections:
             _log.warning("stopping: %d connections did not finish and are dropped", len(self._open))
             for transport in list(self._open):
                 transport.abort()
-            await self._none_open.wait()
         # Requests whose client is gone end by themselves within a turn or two, at most after one password check.
         if self.state.tasks:
             await asyncio.wait(self.state.tasks, timeout=1.0)
+        for _ in range(_TURNS):
+            await asyncio.sleep(0)
 
 
 class Arrival(asyncio.Protocol):
@@ -273,8 +274,8 @@ class ScrapeConnection(H11Protocol):
         self._lost()
 
     def _cork(self, *, on: bool) -> None:
-        # Full segments only while a response is under way: the short one at the end of each chunk would now and then
-        # make a reader with a small window wait for its delayed acknowledgement, 40 ms.
+        # Full segments only while a response is under way: the short one at the end of each chunk costs the reader a
+        # wake-up, and one with a small window now and then its delayed acknowledgement, 40 ms.
         sock = self.transport.get_extra_info("socket")
         if sock is not None:
             with contextlib.suppress(OSError):  # the client is gone, which the transport will notice by itself
