@@ -9,12 +9,13 @@ _CLASSES = ("host", "mps_server", "unresolved", "remainder", "unread", "reserved
 
 
 def table(page: str) -> str:
-    """The page's containers and memory classes by GPU, in GiB, as lines of text."""
+    """The page's containers and memory classes by GPU, in GiB, and how busy the SMs are, as lines of text."""
     samples: dict[str, list[tuple[dict[str, str], float]]] = defaultdict(list)
     for family in text_string_to_metric_families(page):
         for sample in family.samples:
             samples[sample.name].append((sample.labels, sample.value))
     used = samples["podgpu_container_memory_used_bytes"]
+    busy = {_container(labels): value for labels, value in samples["podgpu_container_sm_utilization_ratio"]}
     shares = {_container(labels): value for labels, value in samples["podgpu_container_share_ratio"]}
     lines = []
     for labels, capacity in samples["podgpu_device_memory_capacity_bytes"]:
@@ -26,7 +27,9 @@ def table(page: str) -> str:
             name = f"{found['namespace']}/{found['pod']}/{found['container']}"
             share = shares.get(_container(found))
             slots = f"  {share:.0%} of the slots" if share is not None else "  not allocated"
-            lines.append(f"  {name:48} {_gib(value)} {_bar(value / capacity)}{slots}")
+            lines.append(
+                f"  {name:48} {_gib(value)} {_bar(value / capacity)}{_busy(busy.get(_container(found)))}{slots}"
+            )
         classes = {found["class"]: v for found, v in samples["podgpu_device_memory_bytes"] if _device(found) == device}
         lines += [
             f"  {f'({name})':48} {_gib(classes[name])} {_bar(classes[name] / capacity)}"
@@ -45,6 +48,10 @@ def _device(labels: dict[str, str]) -> tuple[str, str]:
 
 def _container(labels: dict[str, str]) -> tuple[str, ...]:
     return (labels["namespace"], labels["pod"], labels["container"], *_device(labels))
+
+
+def _busy(share: float | None) -> str:
+    return f"  SM {share:4.0%}" if share is not None else " " * len("  SM 100%")
 
 
 def _gib(value: float) -> str:

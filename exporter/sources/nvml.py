@@ -22,6 +22,7 @@ from exporter.sources.worker import Worker
 
 log = logging.getLogger(__name__)
 
+_MPS_ENUMERATION = "NVML_MPS_DEVICE_ENUMERATION"  # read by NVML at its start
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0  # seconds between tries to start the library
 _REOPEN_AFTER = 60.0  # seconds after which a GPU is identified anew: index, MIG mode and compute mode can change
 
@@ -36,10 +37,11 @@ class _Unusable:
 class _GpuWorker:
     """One NVML index: opens the GPU that is there now, and reads it."""
 
-    def __init__(self, index: int, *, clock: Clock) -> None:
+    def __init__(self, index: int, *, interval: float, clock: Clock) -> None:
         self.worker: Worker[DeviceReading | _Unusable] = Worker(f"gpu-{index}", clock=clock)
         self.device: Device | None = None  # the last one opened here
         self._index = index
+        self._interval = interval
         self._clock = clock
         self._gpu: Gpu | None = None
         self._opened_at = 0.0
@@ -53,7 +55,7 @@ class _GpuWorker:
         now = self._clock.monotonic()
         try:
             if self._gpu is None or now - self._opened_at > _REOPEN_AFTER:
-                self._gpu = Gpu(self._index)
+                self._gpu = Gpu(self._index, interval=self._interval, clock=self._clock)
                 self._opened_at = now
                 self.device = self._gpu.device
             return self._gpu.read()
@@ -66,10 +68,14 @@ class _GpuWorker:
 
 
 class NvmlSource:
-    """Source "nvml". `read` answers within the deadline (seconds), whatever the driver does."""
+    """Source "nvml". `read` answers within the deadline (seconds), whatever the driver does.
 
-    def __init__(self, *, deadline: float, clock: Clock) -> None:
+    `interval` is the time from one reading to the next, in seconds: what is measured over time begins that long ago.
+    """
+
+    def __init__(self, *, deadline: float, interval: float, clock: Clock) -> None:
         self._deadline = deadline
+        self._interval = interval
         self._clock = clock
         self._library: Worker[int] = Worker("nvml", clock=clock)
         self._gpus: dict[int, _GpuWorker] = {}
@@ -78,6 +84,7 @@ class NvmlSource:
         self._unusable: Failure | None = None
         self._pause = 0.0
         self._next_try = 0.0
+        self._mps_enumeration = False
 
     def read(self) -> Reading[DriverReading]:
         """Every GPU's reading. A failure only when the library itself gives nothing."""
@@ -99,7 +106,7 @@ class NvmlSource:
         if isinstance(count, Failure):
             return count if count.reason is Reason.TIMEOUT else self._give_up(count, now)
         for index in range(count):
-            gpu = self._gpus.setdefault(index, _GpuWorker(index, clock=self._clock))
+            gpu = self._gpus.setdefault(index, _GpuWorker(index, interval=self._interval, clock=self._clock))
             gpu.worker.ask(gpu.read)
         readings: list[DeviceReading] = []
         failures: list[Failure] = []
@@ -117,7 +124,13 @@ class NvmlSource:
                     failures.append(outcome)
         self._unusable, self._pause = None, 0.0
         driver_version, cuda_version = self._versions or ("", "")
-        return DriverReading(driver_version, cuda_version, self._with_lost(readings), tuple(failures))
+        return DriverReading(
+            driver_version,
+            cuda_version,
+            self._with_lost(readings),
+            tuple(failures),
+            mps_enumeration=self._mps_enumeration,
+        )
 
     def _give_up(self, problem: Failure, now: float) -> Failure:
         """The library is unusable: try again after a pause that doubles."""
@@ -139,8 +152,9 @@ class NvmlSource:
                 with contextlib.suppress(pynvml.NVMLError):  # it may well be uninitialised already
                     pynvml.nvmlShutdown()
             if self._versions is None:
-                if os.environ.pop("NVML_MPS_DEVICE_ENUMERATION", None) is not None:
-                    log.warning("NVML_MPS_DEVICE_ENUMERATION is ignored: under it NVML shows no processes")
+                if os.environ.pop(_MPS_ENUMERATION, None) is not None:
+                    self._mps_enumeration = True
+                    log.warning("%s is ignored: with it NVML shows no processes", _MPS_ENUMERATION)
                 call = "nvmlInit"
                 pynvml.nvmlInit()
                 call = "nvmlSystemGetDriverVersion"

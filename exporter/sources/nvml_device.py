@@ -1,9 +1,10 @@
 """One GPU, asked by one worker: its identity once, its memory, process lists and utilisation each cycle."""
 
-from typing import Any
+from typing import Any, TypeVar
 
 import pynvml
 
+from exporter.clock import Clock
 from exporter.errors import Failure, Reason
 from exporter.model import (
     Device,
@@ -14,9 +15,13 @@ from exporter.model import (
     MigDevice,
     ProcessList,
     ProcessRow,
+    UtilizationWindow,
 )
 from exporter.sources.nvml_codes import CodeClass, classify, failure
 from exporter.sources.nvml_lists import ProcessLists
+from exporter.sources.nvml_utilization import UtilizationSamples
+
+T = TypeVar("T")
 
 _COMPUTE_MODES = {0: "default", 1: "exclusive_thread", 2: "prohibited", 3: "exclusive_process"}
 _SLACK = 4 * 1024 * 1024  # total, free and reserved come from a manager that counts in KiB; they agree within this
@@ -47,12 +52,13 @@ class Gpu:
     """An open GPU. All methods run on this GPU's worker.
 
     Raises `LifecycleError` when the library is unusable and `GpuGoneError` when the GPU is; both end this object.
-    Every other trouble is a value inside the reading.
+    Every other trouble is a value inside the reading. `interval` is the time from one reading to the next, in seconds.
     """
 
-    def __init__(self, index: int) -> None:
+    def __init__(self, index: int, *, interval: float, clock: Clock) -> None:
         self._absent: dict[tuple[str, bool], Failure] = {}
         self._lists = ProcessLists()
+        self._samples = UtilizationSamples(interval=interval, clock=clock)
         self._known_total: int | None = None
         self._profiles: dict[str, str] = {}
         handle = self._ask("nvmlDeviceGetHandleByIndex_v2", pynvml.nvmlDeviceGetHandleByIndex, index)
@@ -113,7 +119,12 @@ class Gpu:
         """Memory, process lists and utilisation of every memory domain of this GPU."""
         if not self.device.mig_mode:
             domain = self._read_domain(None, [self._handle])
-            return DeviceReading(self.device, (domain,), utilization=self._read_utilization())
+            return DeviceReading(
+                self.device,
+                (domain,),
+                utilization=self._read_utilization(),
+                process_utilization=self._read_samples(),
+            )
         instances: dict[int, list[object]] = {}
         mig_devices = []
         for handle, mig_device in self._mig_handles():
@@ -144,12 +155,10 @@ class Gpu:
         return DomainReading(gpu_instance, memory, lists, memory_view_limited=limited)
 
     def _read_list(self, handle: object, kind: ListKind, capacity: int | None) -> ProcessList | Failure:
-        answer = self._lists.read(handle, kind, capacity_bytes=capacity)
-        if isinstance(answer, Failure) and answer.reason in (Reason.DRIVER_NOT_LOADED, Reason.LIBRARY_MISMATCH):
-            raise LifecycleError(answer)
-        if isinstance(answer, Failure) and answer.reason is Reason.GPU_LOST:
-            raise GpuGoneError(answer)
-        return answer
+        return _unless_over(self._lists.read(handle, kind, capacity_bytes=capacity))
+
+    def _read_samples(self) -> UtilizationWindow | Failure:
+        return _unless_over(self._samples.read(self._handle))
 
     def _read_memory(self, handle: object, *, mig: bool) -> MemoryInfo | Failure:
         """Source: nvmlDeviceGetMemoryInfo_v2, else the first version, whose "used" contains what is reserved."""
@@ -205,6 +214,15 @@ class Gpu:
         if answer.computeInstanceSliceCount == answer.gpuInstanceSliceCount:
             return profile
         return f"{answer.computeInstanceSliceCount}c.{profile}"
+
+
+def _unless_over(answer: T | Failure) -> T | Failure:
+    """The answer, unless its failure ends more than this call. Raises LifecycleError and GpuGoneError."""
+    if isinstance(answer, Failure) and answer.reason in (Reason.DRIVER_NOT_LOADED, Reason.LIBRARY_MISMATCH):
+        raise LifecycleError(answer)
+    if isinstance(answer, Failure) and answer.reason is Reason.GPU_LOST:
+        raise GpuGoneError(answer)
+    return answer
 
 
 def _join(answers: list[ProcessList | Failure]) -> ProcessList | Failure:

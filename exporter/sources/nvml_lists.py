@@ -1,15 +1,12 @@
 """The driver's process lists with one driver call each.
 
-Why not pynvml's own functions: they ask twice (a size query first), and each call walks every GPU client of the machine
-under a driver-wide lock; they give up when a process starts between the two; and they cost some microseconds a row.
-Here the buffer is kept and grows when the driver says that it is too small.
+One call, not two: each walks every GPU client of the machine under a driver-wide lock.
 
 The layout of a row is not taken on trust. Early 535 drivers wrote longer rows under the same symbol, which scrambles
-every row after the first. The buffer is filled with a mark before each call, so how far the driver wrote tells the
-length of its rows, whatever its version says.
+every row after the first. How far the driver wrote into the marked buffer tells the length of its rows, whatever its
+version says.
 """
 
-import ctypes
 import struct
 from collections.abc import Iterator
 
@@ -18,14 +15,12 @@ import pynvml
 from exporter.errors import Failure, Reason
 from exporter.model import ListKind, ProcessList, ProcessRow
 from exporter.sources.nvml_codes import CodeClass, classify, failure
+from exporter.sources.nvml_rows import LARGEST_PID, MARK, RowBuffer
 
 KERNEL_LIST_LIMIT = 950  # the kernel driver drops every process above this number without an error
-_FIRST_CAPACITY = 256
-_LARGEST_CAPACITY = 4096
-_MARK = b"\xa5"
 _LONGEST_ROW = 40  # room for every layout that a driver has written
 _NOT_AVAILABLE = 0xFFFFFFFFFFFFFFFF
-_LARGEST_PID = 4 * 1024 * 1024  # the kernel's PID_MAX_LIMIT on 64 bits
+_MOST_MEMORY = 1 << 46  # bytes; what drivers return in place of a number is larger, and no GPU has as much
 
 # Row layouts by length: pid, bytes used; the rest (instance ids, protected memory) is not needed here.
 _ROWS = {
@@ -48,9 +43,7 @@ class ProcessLists:
     """Reads the three lists of one handle. Not for use from several threads: the buffer is shared."""
 
     def __init__(self) -> None:
-        self._capacity = 0
-        self._buffer = ctypes.create_string_buffer(0)
-        self._count = ctypes.c_uint()
+        self._buffer = RowBuffer(_LONGEST_ROW)
         self._version: dict[ListKind, int] = {}
         self._absent: dict[ListKind, Failure] = {}
 
@@ -67,7 +60,7 @@ class ProcessLists:
         while True:
             suffix, lengths = _VERSIONS[self._version.setdefault(kind, 0)]
             symbol = _STEMS[kind] + suffix
-            raw = self._call(symbol, handle)
+            raw = self._buffer.ask(symbol, lambda function, size, rows: function(handle, size, rows))
             if not isinstance(raw, int):
                 break
             if raw == pynvml.NVML_ERROR_FUNCTION_NOT_FOUND and self._version[kind] + 1 < len(_VERSIONS):
@@ -77,36 +70,12 @@ class ProcessLists:
             if classify(raw) is CodeClass.ABSENT:
                 self._absent[kind] = problem
             return problem
-        count, written = raw
+        count, buffer = raw
+        written = buffer.rstrip(MARK)
         length = next((n for n in lengths if len(written) <= n * count), None)
         if length is None:
             return Failure(Reason.ROWS_REJECTED, f"{symbol}: {count} rows in a layout that podgpu does not know")
-        return _accept(_ROWS[length].iter_unpack(written.ljust(length * count, _MARK)), symbol, count, capacity_bytes)
-
-    def _call(self, symbol: str, handle: object) -> tuple[int, bytes] | int:
-        """One call, repeated with a larger buffer while processes outnumber it. Rows and their bytes, or a code."""
-        try:
-            function = pynvml._nvmlGetFunctionPointer(symbol)
-        except pynvml.NVMLError as error:
-            return int(error.value)
-        capacity = self._capacity or _FIRST_CAPACITY
-        while True:
-            if capacity > self._capacity:
-                self._capacity = capacity
-                self._buffer = ctypes.create_string_buffer(capacity * _LONGEST_ROW)
-            ctypes.memset(self._buffer, _MARK[0], len(self._buffer))
-            self._count.value = self._capacity
-            code = int(function(handle, ctypes.byref(self._count), self._buffer))
-            if code != pynvml.NVML_ERROR_INSUFFICIENT_SIZE:
-                break
-            # More processes may start before the next try, so leave room beyond what the driver asks for.
-            capacity = max(self._count.value, self._capacity) * 2
-            if capacity > _LARGEST_CAPACITY:
-                break
-        if code != pynvml.NVML_SUCCESS:
-            return code
-        count = min(self._count.value, self._capacity)
-        return count, ctypes.string_at(self._buffer, count * _LONGEST_ROW).rstrip(_MARK)
+        return _accept(_ROWS[length].iter_unpack(written.ljust(length * count, MARK)), symbol, count, capacity_bytes)
 
 
 def _accept(
@@ -114,11 +83,11 @@ def _accept(
 ) -> ProcessList | Failure:
     accepted = []
     for pid, used in rows:
-        if not 0 < pid <= _LARGEST_PID:
+        if not 0 < pid <= LARGEST_PID:
             continue
         if used == _NOT_AVAILABLE:
             accepted.append(ProcessRow(pid, None))
-        elif capacity_bytes is None or used <= capacity_bytes:
+        elif used <= (_MOST_MEMORY if capacity_bytes is None else capacity_bytes):
             accepted.append(ProcessRow(pid, used))
     rejected = count - len(accepted)
     if rejected * 2 >= count > 0:

@@ -180,11 +180,14 @@ static bool read_sample(const Line *line)
     if (gpu == NULL)
         return false;
     gpu->samples = grown(gpu->samples, gpu->sample_count, &gpu->sample_capacity, sizeof *gpu->samples);
-    nvmlProcessUtilizationInfo_v1_t *sample = &gpu->samples[gpu->sample_count++];
+    Sample *sample = &gpu->samples[gpu->sample_count++];
     memset(sample, 0, sizeof *sample);
-    return word(line, 2, &sample->pid) && number(line, 3, UINT64_MAX, &sample->timeStamp)
-        && word(line, 4, &sample->smUtil) && word(line, 5, &sample->memUtil) && word(line, 6, &sample->encUtil)
-        && word(line, 7, &sample->decUtil) && word(line, 8, &sample->jpgUtil) && word(line, 9, &sample->ofaUtil);
+    sample->relative = line->fields[3][0] == '-';
+    nvmlProcessUtilizationInfo_v1_t *values = &sample->values;
+    return word(line, 2, &values->pid)
+        && parse_unsigned(line->fields[3] + sample->relative, UINT64_MAX, &values->timeStamp)
+        && word(line, 4, &values->smUtil) && word(line, 5, &values->memUtil) && word(line, 6, &values->encUtil)
+        && word(line, 7, &values->decUtil) && word(line, 8, &values->jpgUtil) && word(line, 9, &values->ofaUtil);
 }
 
 static bool read_cgroup(const Line *line)

@@ -5,6 +5,7 @@
  */
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "call.h"
 
@@ -122,13 +123,30 @@ nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtilization_
     return call_end(&call, code);
 }
 
+static uint64_t now_us(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (uint64_t)now.tv_sec * 1000000u + (uint64_t)now.tv_nsec / 1000u;
+}
+
+/* Answers whether the sample is newer than `seen` (0: all are), and leaves it in `values` with the time it has now. */
+static bool newer_sample(const Sample *sample, uint64_t now, uint64_t seen, nvmlProcessUtilizationInfo_v1_t *values)
+{
+    *values = sample->values;
+    if (sample->relative)
+        values->timeStamp = now - sample->values.timeStamp;
+    return values->timeStamp > seen || seen == 0;
+}
+
 /* How many samples are newer than `seen`, checked against the caller's room; leaves the number in `count`. */
-static nvmlReturn_t newer_samples(const Gpu *gpu, uint64_t seen, const void *out, uint32_t *count)
+static nvmlReturn_t newer_samples(const Gpu *gpu, uint64_t now, uint64_t seen, const void *out, uint32_t *count)
 {
     uint32_t capacity = out != NULL ? *count : 0;
+    nvmlProcessUtilizationInfo_v1_t unused;
     *count = 0;
     for (size_t i = 0; i < gpu->sample_count; i++)
-        *count += gpu->samples[i].timeStamp > seen || seen == 0;
+        *count += newer_sample(&gpu->samples[i], now, seen, &unused);
     if (*count == 0)
         return NVML_ERROR_NOT_FOUND;
     return capacity < *count ? NVML_ERROR_INSUFFICIENT_SIZE : NVML_SUCCESS;
@@ -141,19 +159,20 @@ nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t device, nvmlProcessUti
     nvmlReturn_t code = utilization_call(&call, SYM_nvmlDeviceGetProcessUtilization, device);
     if (code == NVML_SUCCESS && count == NULL)
         code = NVML_ERROR_INVALID_ARGUMENT;
+    uint64_t now = now_us();
     if (code == NVML_SUCCESS)
-        code = newer_samples(call.gpu, seen, out, count);
+        code = newer_samples(call.gpu, now, seen, out, count);
     for (size_t i = 0; code == NVML_SUCCESS && i < call.gpu->sample_count; i++) {
-        const nvmlProcessUtilizationInfo_v1_t *sample = &call.gpu->samples[i];
-        if (sample->timeStamp <= seen && seen != 0)
+        nvmlProcessUtilizationInfo_v1_t sample;
+        if (!newer_sample(&call.gpu->samples[i], now, seen, &sample))
             continue;
         *out++ = (nvmlProcessUtilizationSample_t){
-            .pid = sample->pid,
-            .timeStamp = sample->timeStamp,
-            .smUtil = sample->smUtil,
-            .memUtil = sample->memUtil,
-            .encUtil = sample->encUtil,
-            .decUtil = sample->decUtil,
+            .pid = sample.pid,
+            .timeStamp = sample.timeStamp,
+            .smUtil = sample.smUtil,
+            .memUtil = sample.memUtil,
+            .encUtil = sample.encUtil,
+            .decUtil = sample.decUtil,
         };
     }
     return call_end(&call, code);
@@ -167,12 +186,14 @@ nvmlReturn_t nvmlDeviceGetProcessesUtilizationInfo(nvmlDevice_t device, nvmlProc
         code = NVML_ERROR_INVALID_ARGUMENT;
     if (code == NVML_SUCCESS && info->version != VERSION_WORD(nvmlProcessesUtilizationInfo_v1_t, 1))
         code = NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
+    uint64_t now = now_us();
     if (code == NVML_SUCCESS)
-        code = newer_samples(call.gpu, info->lastSeenTimeStamp, info->procUtilArray, &info->processSamplesCount);
+        code = newer_samples(call.gpu, now, info->lastSeenTimeStamp, info->procUtilArray, &info->processSamplesCount);
     nvmlProcessUtilizationInfo_v1_t *out = code == NVML_SUCCESS ? info->procUtilArray : NULL;
     for (size_t i = 0; out != NULL && i < call.gpu->sample_count; i++) {
-        if (call.gpu->samples[i].timeStamp > info->lastSeenTimeStamp || info->lastSeenTimeStamp == 0)
-            *out++ = call.gpu->samples[i];
+        nvmlProcessUtilizationInfo_v1_t sample;
+        if (newer_sample(&call.gpu->samples[i], now, info->lastSeenTimeStamp, &sample))
+            *out++ = sample;
     }
     return call_end(&call, code);
 }

@@ -56,6 +56,12 @@ typedef struct {
     RowList lists[LIST_COUNT];
 } MigDevice;
 
+/* As if the driver's ring never stopped: the time of a `relative` sample is its age in microseconds at each call. */
+typedef struct {
+    nvmlProcessUtilizationInfo_v1_t values;
+    bool relative;
+} Sample;
+
 typedef struct {
     char path[1024];
     bool limited;
@@ -80,7 +86,7 @@ typedef struct {
     MigDevice *migs;
     size_t mig_count, mig_capacity;
     RowList lists[LIST_COUNT];
-    nvmlProcessUtilizationInfo_v1_t *samples;
+    Sample *samples;
     size_t sample_count, sample_capacity;
     Cgroup *cgroups;
     size_t cgroup_count, cgroup_capacity;

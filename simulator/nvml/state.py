@@ -17,7 +17,8 @@ bytes; a GPU is named by its place among the `gpu` lines, from 0. The first line
     instance <gpu> <gi> <profile> <slices> <total> <reserved> <used> <free>
     mig <gpu> <gi> <ci> <slot> <uuid> <slices> <multiprocessors>
     row <gpu> <compute|graphics|mps> <pid> <used> <gi> <ci> <protected>
-    sample <gpu> <pid> <microseconds since the epoch> <sm> <memory> <encoder> <decoder> <jpeg> <ofa>
+    sample <gpu> <pid> <microseconds since the epoch; -n: n before each call> <sm> <memory> <encoder> <decoder>
+           <jpeg> <ofa>
     cgroup <gpu> <soft> <hard> <used> <path>
     fault <symbol|*> <gpu|*> <first call> <calls, 0 = all> <code> <delay ms> <hang 0|1> <grows>
 
@@ -118,7 +119,11 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Utilisation of one process, in percent. `time` is in microseconds since the epoch."""
+    """Utilisation of one process, in percent.
+
+    `time` is in microseconds since the epoch. A negative one is before the call that asks, whenever that is: the sample
+    of a driver that goes on sampling while the state stays as it is.
+    """
 
     pid: int
     _: KW_ONLY

@@ -47,14 +47,15 @@ class Driver:
 
     directory: Path
     time: FakeTime = field(default_factory=FakeTime)
+    unix: FakeTime = field(default_factory=lambda: FakeTime(1_700_000_000.0))
     sources: list[NvmlSource] = field(default_factory=list)
 
     def write(self, *gpus: state.Gpu, **fields: object) -> None:
         state.write(self.directory / "state", state.State(gpus, **fields))
 
-    def source(self, deadline: float = 5.0, *, fixed_time: bool = False) -> NvmlSource:
-        clock = Clock(monotonic=self.time) if fixed_time else Clock()
-        self.sources.append(NvmlSource(deadline=deadline, clock=clock))
+    def source(self, deadline: float = 5.0, *, fixed_time: bool = False, interval: float = 5.0) -> NvmlSource:
+        clock = Clock(monotonic=self.time, unix=self.unix) if fixed_time else Clock()
+        self.sources.append(NvmlSource(deadline=deadline, interval=interval, clock=clock))
         return self.sources[-1]
 
     def calls(self) -> dict[str, int]:

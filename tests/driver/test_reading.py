@@ -34,7 +34,7 @@ def test_a_gpu_with_its_identity_memory_lists_and_utilization(driver):
     assert rows_of(found, ListKind.GRAPHICS) == [(12, 2 * GIB)]
 
 
-def test_a_cycle_makes_one_call_for_memory_each_list_and_utilization(driver):
+def test_a_cycle_makes_one_call_for_memory_each_list_utilization_and_its_samples(driver):
     driver.write(gpu(0, rows=(Row(11, used=GIB),)), gpu(1))
     source = driver.source()
     source.read()
@@ -49,6 +49,7 @@ def test_a_cycle_makes_one_call_for_memory_each_list_and_utilization(driver):
         "nvmlDeviceGetGraphicsRunningProcesses_v3": 20,
         "nvmlDeviceGetMPSComputeRunningProcesses_v3": 20,
         "nvmlDeviceGetUtilizationRates": 20,
+        "nvmlDeviceGetProcessUtilization": 20,
     }
 
 
@@ -142,10 +143,14 @@ def test_n45_less_memory_than_before_is_a_cgroups_limit_and_not_the_gpus_size(dr
     assert domain.memory.reason is Reason.INCONSISTENT
 
 
-def test_n69_the_variable_that_cripples_nvml_is_removed(driver, monkeypatch):
+def test_n69_the_variable_that_cripples_nvml_is_removed_and_told(driver, monkeypatch):
     monkeypatch.setenv("NVML_MPS_DEVICE_ENUMERATION", "1")
     driver.write(gpu(rows=(Row(11, used=GIB),)))
-    assert rows_of(devices(driver.source().read())[0]) == [(11, GIB)]
+    source = driver.source()
+    for _ in range(2):
+        reading = source.read()
+        assert rows_of(devices(reading)[0]) == [(11, GIB)]
+        assert value(reading).mps_enumeration
 
 
 def _mig_gpu(*slots):

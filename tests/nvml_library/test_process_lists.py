@@ -1,5 +1,6 @@
 import os
 import struct
+import time
 from ctypes import byref, c_uint, create_string_buffer
 
 import pytest
@@ -169,6 +170,19 @@ def test_no_newer_samples_n51(node, gpu):
     for ask in (nvml.nvmlDeviceGetProcessUtilization, nvml.nvmlDeviceGetProcessesUtilizationInfo):
         with pytest.raises(nvml.NVMLError_NotFound):
             ask(handle, 100)
+
+
+def test_a_negative_time_is_an_age_that_never_changes(node, gpu):
+    nvml = node.start(gpu(0, samples=(Sample(1, time=-2_000_000, sm=10), Sample(2, time=5, sm=20))))
+    handle = nvml.nvmlDeviceGetHandleByIndex(0)
+    for ask in (nvml.nvmlDeviceGetProcessUtilization, nvml.nvmlDeviceGetProcessesUtilizationInfo):
+        before = time.time_ns() // 1000 - 2_000_000
+        aged, fixed = ask(handle, 0)
+        assert before <= aged.timeStamp <= time.time_ns() // 1000 - 2_000_000
+        assert (aged.pid, fixed.timeStamp) == (1, 5)
+        assert [found.pid for found in ask(handle, before - 1)] == [1]
+        with pytest.raises(nvml.NVMLError_NotFound):
+            ask(handle, before + 60_000_000)
 
 
 def test_utilization_info_with_a_wrong_version_word(node, gpu):
