@@ -11,8 +11,10 @@ from pathlib import Path
 
 from benchmarks.cycle import cpu_of_a_cycle
 from benchmarks.memory import resident_memory
+from benchmarks.nodes import mps_node
 from benchmarks.scrape import latency
 from benchmarks.start import first_page
+from simulator.scenario import load
 
 
 def _measurements(quick: bool) -> dict[str, tuple[str, Callable[[], dict[str, object]]]]:
@@ -20,14 +22,15 @@ def _measurements(quick: bool) -> dict[str, tuple[str, Callable[[], dict[str, ob
     cycles = 10 if quick else 50
 
     def cycle(gpus: int, pods: int) -> Callable[[], dict[str, object]]:
-        return lambda: cpu_of_a_cycle(gpus=gpus, clients=48, pods=pods, cycles=cycles)
+        return lambda: cpu_of_a_cycle(mps_node(gpus=gpus, clients=48, pods=pods), cycles=cycles)
 
     return {
         "machine": ("", _machine),
-        "cycle-8x48": ("<= 15 ms CPU; 5 driver calls a GPU", cycle(8, 200)),
+        "cycle-8x48": ("<= 15 ms CPU; 6 driver calls a GPU: memory, 3 lists, utilization, samples", cycle(8, 200)),
         "cycle-1x48": ("linear growth", cycle(1, 25)),
         "cycle-16x48": ("linear growth", cycle(16, 400)),
         "cycle-64x48": ("linear growth", cycle(64, 1600)),
+        "cycle-whole-node": ("<= 15 ms CPU", lambda: cpu_of_a_cycle(load("whole-node"), cycles=cycles)),
         "scrape-1": ("p99 <= 2 ms", lambda: latency(clients=1, scrapes=200 if quick else 2000)),
         "scrape-20": ("one page, byte-identical", lambda: latency(clients=20, scrapes=20 if quick else 100)),
         "first-page": ("<= 2 s", lambda: first_page(starts=2 if quick else 5)),

@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
 
-from benchmarks.nodes import mps_node
 from exporter.clock import Clock
 from exporter.publication import Publisher
 from exporter.sampler import Sampler
@@ -60,9 +59,9 @@ def load_driver(paths: Paths) -> None:
     pynvml.nvmlLib = ctypes.CDLL(str(paths.library / "libnvidia-ml.so.1"))
 
 
-def cpu_of_a_cycle(*, gpus: int, clients: int, pods: int, cycles: int) -> dict[str, object]:
+def cpu_of_a_cycle(scenario: Scenario, *, cycles: int) -> dict[str, object]:
     """CPU milliseconds of this process per cycle (all threads), and driver calls per cycle."""
-    with sampler_on(mps_node(gpus=gpus, clients=clients, pods=pods)) as (sampler, node, store):
+    with sampler_on(scenario) as (sampler, node, store):
         for _ in range(5):
             sampler.cycle()
         before = _calls(node.paths)
@@ -73,10 +72,10 @@ def cpu_of_a_cycle(*, gpus: int, clients: int, pods: int, cycles: int) -> dict[s
             spent.append((time.process_time() - begun) * 1000)
         page = store.current()
         samples = sum(not line.startswith(b"#") for line in page.text.splitlines()) if page is not None else 0
+        gpus = len(scenario.gpus)
         return {
             "gpus": gpus,
-            "clients_per_gpu": clients,
-            "pods": pods,
+            "pods": len(scenario.pods),
             "samples": samples,
             "cpu_ms_median": round(median(spent), 2),
             "cpu_ms_min": round(min(spent), 2),

@@ -1,6 +1,6 @@
 """Nodes for measuring: GPUs full of MPS clients, each in a pod of its own, and pods without GPUs beside them."""
 
-from simulator.scenario import Container, Gpu, Held, Memory, Pod, Process, Scenario
+from simulator.scenario import Container, Gpu, Held, Load, Memory, Pod, Process, Scenario
 
 _MIB = 1 << 20
 
@@ -36,9 +36,15 @@ def mps_node(*, gpus: int, clients: int, pods: int, generation: int = 0) -> Scen
             containers=(
                 Container(
                     "main",
-                    tuple(Held(gpu) for gpu, _ in mine),
-                    tuple(
-                        Process(("python3", "serve.py"), gpu, Memory(size * _MIB, size * _MIB), ("compute", "mps"))
+                    holds=tuple(Held(gpu) for gpu, _ in mine),
+                    processes=tuple(
+                        Process(
+                            ("python3", "serve.py"),
+                            gpu,
+                            Memory(size * _MIB, size * _MIB),
+                            ("compute", "mps"),
+                            sm=Load(2, 2),
+                        )
                         for gpu, size in ((gpu, 300 + client) for gpu, client in mine)
                     ),
                 ),

@@ -6,8 +6,9 @@ capacity. What could not be read is absent; nothing is scaled, shared out or gue
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from math import fsum
 from types import MappingProxyType
 from typing import Any
 
@@ -24,6 +25,7 @@ from exporter.model import (
     DomainReading,
     DomainState,
     DriverReading,
+    Isolation,
     ListKind,
     LivePods,
     MemoryClass,
@@ -33,11 +35,14 @@ from exporter.model import (
     ProcessList,
     ProcessReading,
     Reading,
+    SliceReading,
     Snapshot,
     SourceState,
+    UtilizationWindow,
 )
 
 _KINDS = (ListKind.MPS, ListKind.COMPUTE, ListKind.GRAPHICS)  # a process is counted under the first that lists it
+_NO_PROCESSES = dict.fromkeys(ListKind, 0)  # copied for each container: walking an enum is slow
 _NOWHERE = Place(reason=Reason.EXITED)
 _NO_NAMES = PodNames({}, {})
 _FIRST_WITH_CLIENT_ROWS = (7, 0)  # Volta: since then each MPS client has a row of its own
@@ -49,6 +54,7 @@ class _Process:
 
     kind: ListKind
     used: int | None
+    sm: float | None
 
 
 @dataclass(slots=True)
@@ -57,10 +63,20 @@ class _Use:
 
     used: int = 0
     unknown: int = 0
-    kinds: dict[ListKind, int] = field(default_factory=lambda: dict.fromkeys(ListKind, 0))
+    kinds: dict[ListKind, int] = field(default_factory=_NO_PROCESSES.copy)
+    sm: list[float | None] = field(default_factory=list)
+
+    @property
+    def utilization(self) -> float | None:
+        """Share 0..1 of the SMs' time. None where it is not known of each process, or there is none."""
+        known = [share for share in self.sm if share is not None]
+        if not known or len(known) < len(self.sm):
+            return None
+        return min(1.0, fsum(known))  # processes that took turns cannot have used more than the device
 
     def add(self, process: _Process) -> None:
         self.kinds[process.kind] += 1
+        self.sm.append(process.sm)
         if process.used is None:
             self.unknown += 1
         else:
@@ -74,14 +90,21 @@ def attribute(
     names: Reading[PodNames],
     allocations: Reading[AllocationReading],
     live: Reading[LivePods],
+    slices: Reading[SliceReading] | None = None,
     timestamp: float,
 ) -> Snapshot:
-    """The snapshot that the five readings give. `timestamp` is the Unix time at which they were complete."""
+    """The snapshot that the readings give. `timestamp` is the Unix time at which they were complete.
+
+    `slices` is None where nobody asked for them: on a node without claims they say nothing.
+    """
     readings: tuple[Reading[Any], ...] = (driver, processes, names, allocations, live)
+    if slices is not None:
+        readings = (*readings, slices)
     devices = driver.value.devices if driver.value is not None else ()
     held = None
     if allocations.value is not None:
-        held = holdings(without_finished(allocations.value, names.value, live.value), devices)
+        present = without_finished(allocations.value, names.value, live.value)
+        held = holdings(present, devices, slices.value if slices is not None else None)
     domains = _Domains(processes.value, names.value, held)
     states = tuple(
         domains.device(reading) for reading in sorted(devices, key=lambda d: (d.device.index, d.device.uuid))
@@ -126,11 +149,12 @@ class _Domains:
         instance = "" if domain.gpu_instance is None else str(domain.gpu_instance)
         key = DomainKey(reading.device.index, reading.device.uuid, instance)
         memory = domain.memory if isinstance(domain.memory, MemoryInfo) else None
-        listed = _merge(domain.lists)
+        listed = _merge(domain.lists, reading.process_utilization)
         merged = listed if self._places is not None else None
         classes: dict[MemoryClass, int] = {}
         unresolved: dict[Reason, int] = {}
         over = None
+        tenants = None
         if merged is None:
             if memory is not None:
                 classes[MemoryClass.UNREAD] = memory.used
@@ -139,7 +163,7 @@ class _Domains:
             uses, by_container, unresolved = self._place(merged)
             hidden = _clients_hidden(reading, uses[MemoryClass.MPS_SERVER])
             self.client_memory_hidden = self.client_memory_hidden or hidden
-            self._add_containers(key, by_container, hidden=hidden)
+            tenants = self._tenants(key, self._add_containers(key, by_container, hidden=hidden))
             if memory is not None:
                 classes, over = _partition(memory.used, uses)
         if memory is not None:
@@ -154,7 +178,20 @@ class _Domains:
             over_attributed=over,
             unresolved=MappingProxyType(dict(sorted(unresolved.items()))),
             slots=self._held.of(key).advertised if self._held is not None else {},
+            tenants=tenants,
         )
+
+    def _tenants(self, key: DomainKey, names: Collection[ContainerName]) -> tuple[int, Isolation] | None:
+        """How many namespaces these containers of a domain are in.
+
+        None where one of them has no name, or where it is not known which domain some container holds.
+        """
+        if self._held is None or self._held.undecided or any(not name.namespace for name in names):
+            return None
+        held = self._held.of(key)
+        alone = max(held.total, len({(name.namespace, name.pod) for name in names})) <= 1 and not held.reserved
+        isolation = (Isolation.HARDWARE if key.gpu_instance else Isolation.EXCLUSIVE) if alone else Isolation.NONE
+        return len({name.namespace for name in names}), isolation
 
     def _place(
         self, merged: Mapping[int, _Process]
@@ -204,8 +241,10 @@ class _Domains:
             return ContainerName(*pod, "")
         return ContainerName("", container.pod_uid, container.container_id[:12])
 
-    def _add_containers(self, key: DomainKey, uses: Mapping[ContainerName, _Use] | None, *, hidden: bool) -> None:
-        """One state for each container that uses the domain or was given a device of it.
+    def _add_containers(
+        self, key: DomainKey, uses: Mapping[ContainerName, _Use] | None, *, hidden: bool
+    ) -> Collection[ContainerName]:
+        """One state for each container that uses the domain or was given a device of it. Returns their names.
 
         `uses` is None when the process lists could not be read; then what a container holds is not known.
         """
@@ -213,7 +252,8 @@ class _Domains:
         slots = held.slots if held is not None else {}
         # Processes whose container has no name yet may belong to any container that seems to have none.
         anonymous = not self._named or any(not name.namespace for name in uses or ())
-        for name in {*slots, *(uses or ())}:
+        names = {*slots, *(uses or ())}
+        for name in names:
             use = uses.get(name) if uses is not None else None
             if use is None and uses is not None and not anonymous and name._replace(container="") not in uses:
                 use = _Use()
@@ -225,21 +265,27 @@ class _Domains:
                     used=use.used if use is not None and known else None,
                     processes=MappingProxyType(use.kinds) if use is not None else None,
                     processes_memory_unknown=use.unknown if use is not None else None,
-                    allocated=held.allocated(name) if held is not None else None,
+                    allocated=self._held.allocated(name, key) if self._held is not None else None,
                     slots=slots.get(name),
                     share=held.share(name) if held is not None else None,
+                    utilization=use.utilization if use is not None else None,
                 )
             )
+        return names
 
 
 _HOLDERS = (MemoryClass.CONTAINERS, MemoryClass.HOST, MemoryClass.MPS_SERVER, MemoryClass.UNRESOLVED)
 
 
-def _merge(lists: Mapping[ListKind, ProcessList | Failure]) -> dict[int, _Process] | None:
+def _merge(
+    lists: Mapping[ListKind, ProcessList | Failure], window: UtilizationWindow | Failure | None
+) -> dict[int, _Process] | None:
     """One entry per pid, or None when a list that may hold processes could not be read.
 
     A driver without graphics or MPS lists has no such processes to tell of; without the compute list nothing is known.
+    A process that a window does not name was idle in it.
     """
+    busy = {found.pid: found.sm for found in window.processes} if isinstance(window, UtilizationWindow) else None
     merged: dict[int, _Process] = {}
     for kind in _KINDS:
         rows = lists.get(kind, ProcessList())
@@ -250,7 +296,7 @@ def _merge(lists: Mapping[ListKind, ProcessList | Failure]) -> dict[int, _Proces
         for row in rows.rows:
             known = merged.get(row.pid)
             if known is None:
-                merged[row.pid] = _Process(kind, row.used)
+                merged[row.pid] = _Process(kind, row.used, busy.get(row.pid, 0.0) if busy is not None else None)
             elif row.used is not None:
                 known.used = row.used if known.used is None else max(known.used, row.used)
     return merged
@@ -281,14 +327,13 @@ def _clients_hidden(reading: DeviceReading, servers: _Use) -> bool:
 
 
 def _partial_failures(reading: Reading[Any]) -> tuple[Failure, ...]:
-    """The failures inside a driver's answer: GPUs, memory and lists that did not answer. Absent calls are no errors."""
+    """The failures inside a driver's answer: GPUs, memory, lists and samples. An absent call is no error."""
     value = reading.value
     if not isinstance(value, DriverReading):
         return ()
     found = list(value.failures)
     for device in value.devices:
-        if device.failure is not None:
-            found.append(device.failure)
+        found += [part for part in (device.failure, device.process_utilization) if isinstance(part, Failure)]
         for domain in device.domains:
             found += [part for part in (domain.memory, *domain.lists.values()) if isinstance(part, Failure)]
     return tuple(sorted((f for f in found if f.reason is not Reason.NOT_SUPPORTED), key=str))
@@ -315,6 +360,11 @@ def _conditions(
         conditions[Condition.ROWS_REJECTED] = any(
             answer.rejected > 0 if isinstance(answer, ProcessList) else answer.reason is Reason.ROWS_REJECTED
             for answer in lists
+        )
+        conditions[Condition.MPS_DEVICE_ENUMERATION] = driver.mps_enumeration
+        conditions[Condition.UTILIZATION_SAMPLES_REJECTED] = any(
+            isinstance(device.process_utilization, UtilizationWindow) and device.process_utilization.rejected > 0
+            for device in driver.devices
         )
         conditions[Condition.MEMORY_VIEW_LIMITED] = any(domain.memory_view_limited for domain in domains)
         conditions[Condition.OVER_ATTRIBUTED] = any(

@@ -118,6 +118,22 @@ class DomainReading:
 
 
 @dataclass(frozen=True, slots=True)
+class ProcessUtilization:
+    """Mean of one process's samples, as the share 0..1 of the SMs' time. None: no sample of it could be used."""
+
+    pid: int
+    sm: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class UtilizationWindow:
+    """The processes that the driver saw busy since the cycle before, each once. Who is not among them was idle."""
+
+    processes: tuple[ProcessUtilization, ...] = ()
+    rejected: int = 0  # samples that cannot be true (pid 0, above 100 %, outside the window)
+
+
+@dataclass(frozen=True, slots=True)
 class DeviceReading:
     """One GPU in one cycle. `failure` is set when the GPU itself could not be asked; then there are no domains."""
 
@@ -125,6 +141,7 @@ class DeviceReading:
     domains: tuple[DomainReading, ...] = ()
     mig_devices: tuple[MigDevice, ...] = ()
     utilization: float | None = None  # 0..1, share of time in which at least one kernel ran; None under MIG
+    process_utilization: UtilizationWindow | Failure | None = None  # None under MIG, where nobody is asked
     failure: Failure | None = None
 
 
@@ -136,6 +153,7 @@ class DriverReading:
     cuda_version: str
     devices: tuple[DeviceReading, ...]
     failures: tuple[Failure, ...] = ()
+    mps_enumeration: bool = False  # NVML_MPS_DEVICE_ENUMERATION was set for us, and removed
 
 
 # --- processes ----------------------------------------------------------------------------------------------------
@@ -223,11 +241,52 @@ class DeviceRef:
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """Devices of one resource that the kubelet gave to one container."""
+    """Devices of one resource that the kubelet gave to one container.
+
+    `reserves`: the container only holds the devices for a scheduler (KAI, Run:ai), which gives parts of them to others.
+    """
 
     name: ContainerName
     resource: str
     devices: tuple[DeviceRef, ...]
+    reserves: bool = False
+
+
+DRA_DRIVER = "gpu.nvidia.com"  # the driver of NVIDIA's GPUs under DRA; allocations of claims carry it as resource
+
+
+class DraDevice(NamedTuple):
+    """A device's identity under dynamic resource allocation (DRA): what claims and ResourceSlices name it by."""
+
+    driver: str
+    pool: str
+    device: str
+
+
+@unique
+class DraType(StrEnum):
+    """What a DRA device is."""
+
+    GPU = "gpu"
+    MIG = "mig"
+    VFIO = "vfio"  # passed through to a virtual machine: the host's driver does not see it
+
+
+@dataclass(frozen=True, slots=True)
+class DraAttributes:
+    """What a ResourceSlice says of one device. Empty: it does not say, as of a MIG device that is made on demand."""
+
+    type: DraType
+    uuid: str = ""  # "GPU-..." or "MIG-..."
+    parent_uuid: str = ""  # of a MIG device
+    profile: str = ""  # of a MIG device
+
+
+@dataclass(frozen=True, slots=True)
+class SliceReading:
+    """The DRA devices of this node."""
+
+    devices: Mapping[DraDevice, DraAttributes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,6 +322,15 @@ class DomainKey(NamedTuple):
     gpu_instance: str = ""
 
 
+@unique
+class Isolation(StrEnum):
+    """What keeps the tenants of a memory domain from each other's memory."""
+
+    EXCLUSIVE = "exclusive"  # there is only one
+    HARDWARE = "hardware"  # one tenant on a MIG GPU instance
+    NONE = "none"  # time-slicing, MPS without enforced caps, several compute instances of a GPU instance
+
+
 @dataclass(frozen=True, slots=True)
 class DomainState:
     """One memory domain in a snapshot."""
@@ -274,6 +342,7 @@ class DomainState:
     over_attributed: int | None = None
     unresolved: Mapping[Reason, int] = field(default_factory=lambda: MappingProxyType({}))  # processes, by reason
     slots: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))  # resource -> replicas advertised
+    tenants: tuple[int, Isolation] | None = None  # namespaces that hold or use it, and what is between them
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,6 +367,7 @@ class ContainerState:
     allocated: bool | None = None
     slots: int | None = None
     share: float | None = None
+    utilization: float | None = None  # 0..1, of the SMs' time; an estimate where clients share the GPU
 
 
 @unique
@@ -311,6 +381,8 @@ class Condition(StrEnum):
     MEMORY_VIEW_LIMITED = "memory_view_limited"
     CLIENT_MEMORY_HIDDEN = "client_memory_hidden"  # pre-Volta MPS: only the server's row exists
     UNKNOWN_DEVICE_ALLOCATED = "unknown_device_allocated"
+    MPS_DEVICE_ENUMERATION = "mps_device_enumeration"
+    UTILIZATION_SAMPLES_REJECTED = "utilization_samples_rejected"
 
 
 @dataclass(frozen=True, slots=True)

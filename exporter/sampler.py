@@ -10,17 +10,20 @@ from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from exporter.accounting import account, account_failure, opened
+from exporter.allocation import claimed_devices
 from exporter.attribution import attribute
 from exporter.clock import Clock
 from exporter.errors import Failure, Reason
 from exporter.model import (
     AllocationReading,
+    DraDevice,
     DriverReading,
     LivePods,
     PodNames,
     ProcessList,
     ProcessReading,
     Reading,
+    SliceReading,
     Snapshot,
     Totals,
 )
@@ -56,15 +59,23 @@ class Processes(Protocol):
         """The places of these processes."""
 
 
+class Slices(Protocol):
+    """The source that knows what claims' devices are."""
+
+    def read(self, claimed: Collection[DraDevice]) -> Reading[SliceReading]:
+        """The node's devices under dynamic resource allocation; those that claims name are `claimed`."""
+
+
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """Where a cycle's readings come from."""
+    """Where a cycle's readings come from. `slices` is asked, and shown, only while the node has claims."""
 
     driver: Driver
     processes: Processes
     pods: Source[PodNames]
     kubelet: Source[AllocationReading]
     live: Source[LivePods]
+    slices: Slices | None = None
 
 
 class Sampler:
@@ -89,6 +100,8 @@ class Sampler:
         self._pods: Worker[Reading[PodNames]] = Worker("pods", clock=clock)
         self._live: Worker[Reading[LivePods]] = Worker("cgroups", clock=clock)
         self._processes: Worker[Reading[ProcessReading]] = Worker("procfs", clock=clock)
+        self._slices: Worker[Reading[SliceReading]] = Worker("resourceslices", clock=clock)
+        self._claimed: frozenset[DraDevice] = frozenset()  # as the kubelet last told
         self._last_end = clock.monotonic()
         self._logged: dict[str, frozenset[Reason]] = {}
 
@@ -100,7 +113,7 @@ class Sampler:
             now = self._clock.monotonic()
             beat += self._interval * max(1, -int((beat - now) // self._interval))
             stop.wait(max(0.0, beat - now))
-        for worker in (self._kubelet, self._pods, self._live, self._processes):
+        for worker in (self._kubelet, self._pods, self._live, self._processes, self._slices):
             worker.stop()
         self._sources.driver.stop()
 
@@ -131,15 +144,29 @@ class Sampler:
         driver = self._sources.driver.read()
         pids = _pids(driver.value)
         self._processes.ask(lambda: self._sources.processes.read(pids))
-        processes = _answer("procfs", self._processes, until=self._clock.monotonic() + self._deadline)
+        second = self._clock.monotonic() + self._deadline
+        allocations = _answer("kubelet", self._kubelet, until=until)
+        slices = self._ask_slices(allocations.value)
+        processes = _answer("procfs", self._processes, until=second)
         return attribute(
             driver=driver,
             processes=processes,
             names=_answer("pods", self._pods, until=until),
-            allocations=_answer("kubelet", self._kubelet, until=until),
+            allocations=allocations,
             live=_answer("cgroups", self._live, until=until),
+            slices=_answer("resourceslices", self._slices, until=second) if slices else None,
             timestamp=self._clock.unix(),
         )
+
+    def _ask_slices(self, allocations: AllocationReading | None) -> bool:
+        """Ask for the slices if the kubelet has told of claims. A kubelet that fails changes nothing in that."""
+        if allocations is not None:
+            self._claimed = claimed_devices(allocations)
+        source, claimed = self._sources.slices, self._claimed
+        if source is None or not claimed:
+            return False
+        self._slices.ask(lambda: source.read(claimed))
+        return True
 
     def _log_changes(self, snapshot: Snapshot) -> None:
         """One line when a source begins to fail for a reason, and one when it is well again."""

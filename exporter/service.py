@@ -12,13 +12,15 @@ from exporter.clock import Clock
 from exporter.logs import configure
 from exporter.model import PodNames
 from exporter.publication import Publisher
-from exporter.sampler import STALE_AFTER_INTERVALS, Sampler, Source, Sources
+from exporter.sampler import STALE_AFTER_INTERVALS, Sampler, Slices, Source, Sources
 from exporter.settings import Settings
+from exporter.sources.apiserver import ApiServer, is_mounted
 from exporter.sources.kubelet import KubeletSource
 from exporter.sources.livepods import LivePodsSource
 from exporter.sources.nvml import NvmlSource
 from exporter.sources.pods import LogLinkNames, NoNames
 from exporter.sources.procfs import ProcfsSource
+from exporter.sources.resourceslices import ResourceSlices
 from exporter.web.application import Application
 from exporter.web.config_file import WebConfigError
 from exporter.web.listening import ListenError
@@ -28,6 +30,7 @@ from exporter.web.server import WebServer
 log = logging.getLogger(__name__)
 
 _GRACE = 2.0  # seconds that a stop waits for the cycle, and then for responses under way
+_API_DEADLINE = 10.0  # seconds; longer than a cycle waits: an answer that comes late serves the next cycles
 
 
 def run(settings: Settings) -> int:
@@ -76,13 +79,24 @@ def sources(settings: Settings, clock: Clock) -> Sources:
     """The sources that the settings name."""
     pods: Source[PodNames] = LogLinkNames(Path(settings.logs)) if settings.pods_source == "logs" else NoNames()
     return Sources(
-        driver=NvmlSource(deadline=settings.deadline, clock=clock),
+        driver=NvmlSource(deadline=settings.deadline, interval=settings.interval, clock=clock),
         processes=ProcfsSource(Path(settings.procfs)),
         pods=pods,
         kubelet=KubeletSource(
             settings.kubelet_socket,
             deadline=settings.deadline,
             extra_resources=settings.kubelet_resources,
+            reservation_namespaces=settings.kubelet_reservation_namespaces,
         ),
         live=LivePodsSource(Path(settings.sysfs), clock=clock),
+        slices=_slices(settings, clock),
     )
+
+
+def _slices(settings: Settings, clock: Clock) -> Slices | None:
+    """The source of claims' devices, where a service account allows for one."""
+    folder = Path(settings.service_account)
+    if settings.dra_source == "none" or not is_mounted(folder):
+        return None
+    api = ApiServer(folder, environment=os.environ, deadline=_API_DEADLINE)
+    return ResourceSlices(api, node=settings.node_name, clock=clock)

@@ -34,7 +34,11 @@ class Settings:
     logs: str
     kubelet_socket: str
     kubelet_resources: frozenset[str]
+    kubelet_reservation_namespaces: frozenset[str]
     pods_source: str
+    dra_source: str
+    node_name: str
+    service_account: str
     log_level: str
     log_format: str
 
@@ -85,6 +89,12 @@ def _path(text: str) -> str:
 def _socket(text: str) -> str:
     if not text.startswith("/") or len(os.fsencode(text)) > 107:
         raise ValueError("takes an absolute path of at most 107 bytes, as the kernel has it for sockets")
+    return text
+
+
+def _node_name(text: str) -> str:
+    if len(text) > 253 or not re.fullmatch(r"[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?", text):
+        raise ValueError("takes the name of a Kubernetes node")
     return text
 
 
@@ -161,7 +171,36 @@ FLAGS: tuple[Flag, ...] = (
         "NAME",
         repeatable=True,
     ),
+    Flag(
+        "kubelet.reservation-namespace",
+        "kai-resource-reservation,runai-reservation",
+        "namespace whose pods only hold GPUs for a scheduler and never use them",
+        "NAMESPACE",
+        repeatable=True,
+    ),
     Flag("pods.source", "logs", "where pod names come from: logs or none", "SOURCE", _one_of("logs", "none")),
+    Flag(
+        "dra.source",
+        "auto",
+        "where the devices of claims (dynamic resource allocation) are looked up, on a node that has claims: auto, "
+        "which is the API server if a service account is mounted, or none",
+        "SOURCE",
+        _one_of("auto", "none"),
+    ),
+    Flag(
+        "node-name",
+        "",
+        "the node's name in Kubernetes, from the downward API (spec.nodeName); needed on a node that has claims",
+        "NAME",
+        _node_name,
+    ),
+    Flag(
+        "path.serviceaccount",
+        "/var/run/secrets/kubernetes.io/serviceaccount",
+        "the mounted service account, with token and ca.crt for the API server",
+        "DIR",
+        _path,
+    ),
     Flag("log.level", "info", "debug, info, warning or error", "LEVEL", _one_of("debug", "info", "warning", "error")),
     Flag("log.format", "logfmt", "logfmt or json", "FORMAT", _one_of("logfmt", "json")),
 )
@@ -219,7 +258,11 @@ def settings(arguments: Sequence[str], environment: Mapping[str, str], *, prog: 
         logs=values["path_logs"],
         kubelet_socket=values["kubelet_socket"],
         kubelet_resources=frozenset(values["kubelet_resource"]),
+        kubelet_reservation_namespaces=frozenset(values["kubelet_reservation_namespace"]),
         pods_source=values["pods_source"],
+        dra_source=values["dra_source"],
+        node_name=values["node_name"],
+        service_account=values["path_serviceaccount"],
         log_level=values["log_level"],
         log_format=values["log_format"],
     )

@@ -8,7 +8,8 @@ path. So there is nothing to reconnect: the first call after the kubelet is back
 Guarantees: a call ends within its deadline; it answers a value or raises one of `podresources.errors`, nothing else;
 it writes nothing to standard error; a client may be used by several threads at once.
 
-Not here: retries and caching. Whether a refused call is worth another try depends on what the caller still knows.
+Not here: retries, and caching of answers. Whether a refused call is worth another try depends on what the caller still
+knows.
 """
 
 import os
@@ -18,6 +19,9 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Self, TypeVar
 from urllib.parse import quote
+
+# gRPC's core logs a server's farewell to standard error. It reads this once, when it is loaded.
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 import grpc
 from google.protobuf.message import DecodeError, Message
@@ -65,11 +69,16 @@ class Client:
         self._lock = threading.Lock()
         self._channels: set[grpc.Channel] = set()
         self._closed = False
+        self._known: dict[bytes, PodResources] = {}
 
     def list(self) -> tuple[PodResources, ...]:
         """All pods of the node (List). Before Kubernetes 1.34 finished pods are still among them."""
         answer = self._call("List", pb.ListPodResourcesRequest(), pb.ListPodResourcesResponse())
-        return tuple(sorted(map(pod_from, answer.pod_resources), key=lambda pod: (pod.namespace, pod.name)))
+        # Nearly all pods are the same as in the list before; those need no new values.
+        before = self._known
+        contents = [(pod.SerializeToString(), pod) for pod in answer.pod_resources]
+        self._known = {content: before.get(content) or pod_from(pod) for content, pod in contents}
+        return tuple(sorted(self._known.values(), key=lambda pod: (pod.namespace, pod.name)))
 
     def get(self, namespace: str, pod: str) -> PodResources:
         """One pod (Get). Raises `PodNotFound` where the kubelet has none of this name."""

@@ -1,34 +1,36 @@
 """Which device ids a node's kubelet has, and which container got which: by the scenario's order, the same each time.
 
-Ids have the forms of NVIDIA's device plugin: the UUID of a GPU or a MIG device, with `::n` where it is replicated.
+Ids and resource names have the forms of the allocator that the scenario names for a GPU: NVIDIA's device plugin (UUIDs
+of GPUs and MIG devices, `::n` where replicated; under MIG strategy "mixed" a resource per profile) or GKE's (minor
+numbers, GPU instances, `/vgpuN` where shared).
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
-from simulator.scenario import Gpu, Held, Scenario, ScenarioError
+from simulator.scenario import Gpu, Held, MigDevice, Scenario, ScenarioError
 
 
 def advertised(scenario: Scenario) -> dict[str, list[str]]:
     """The ids of all devices, by resource."""
     found: dict[str, list[str]] = {}
     for gpu in scenario.gpus:
-        ids = found.setdefault(gpu.resource, [])
-        for uuid in _uuids(gpu):
-            ids += _replicas(uuid, gpu.replicas)
+        for mig in _parts(gpu):
+            found.setdefault(_resource(gpu, mig), []).extend(_ids(gpu, mig))
     return found
 
 
 def handed_out(scenario: Scenario) -> Mapping[tuple[str, str], dict[str, list[str]]]:
     """The ids that each container got, by (pod uid, container) and resource. Raises ScenarioError."""
-    free = {uuid: _replicas(uuid, gpu.replicas) for gpu in scenario.gpus for uuid in _uuids(gpu)}
+    free = {(gpu.index, mig): _ids(gpu, mig) for gpu in scenario.gpus for mig in _parts(gpu)}
     found: dict[tuple[str, str], dict[str, list[str]]] = {}
     for pod in scenario.pods:
         for container in pod.containers:
             by_resource = found.setdefault((pod.uid, container.name), {})
             for held in container.holds:
                 gpu = scenario.gpus[held.gpu]
-                ids = _take(free.get(_uuid(gpu, held), []), held, f"{pod.namespace}/{pod.name}/{container.name}")
-                by_resource.setdefault(gpu.resource, []).extend(ids)
+                who = f"{pod.namespace}/{pod.name}/{container.name}"
+                mig = _part(gpu, held, who)
+                by_resource.setdefault(_resource(gpu, mig), []).extend(_take(free[gpu.index, mig], held, who))
     return found
 
 
@@ -39,13 +41,28 @@ def _take(free: list[str], held: Held, who: str) -> list[str]:
     return taken
 
 
-def _uuids(gpu: Gpu) -> list[str]:
-    return [gpu.mig_uuid(m.gpu_instance, m.compute_instance) for m in gpu.mig] or [gpu.uuid]
+def _parts(gpu: Gpu) -> Iterator[MigDevice | None]:
+    """What of a GPU a device plugin hands out: its MIG devices, or (None) the whole; nothing if claims give it out."""
+    if gpu.sharing != "claims":
+        yield from gpu.mig or (None,)
 
 
-def _uuid(gpu: Gpu, held: Held) -> str:
-    return gpu.uuid if held.gpu_instance is None else gpu.mig_uuid(held.gpu_instance, held.compute_instance)
+def _part(gpu: Gpu, held: Held, who: str) -> MigDevice | None:
+    for mig in _parts(gpu):
+        if mig is None or (mig.gpu_instance, mig.compute_instance) == (held.gpu_instance, held.compute_instance):
+            return mig
+    raise ScenarioError(f"{who} holds a MIG device that GPU {gpu.index} does not have")
 
 
-def _replicas(uuid: str, count: int) -> list[str]:
-    return [uuid] if count == 1 else [f"{uuid}::{number}" for number in range(count)]
+def _resource(gpu: Gpu, mig: MigDevice | None) -> str:
+    if mig is None or gpu.resource != "mixed":
+        return gpu.resource
+    return f"nvidia.com/mig-{gpu.profile(mig)}{'.shared' if gpu.replicas > 1 else ''}"
+
+
+def _ids(gpu: Gpu, mig: MigDevice | None) -> list[str]:
+    if gpu.ids == "gke":
+        base = f"nvidia{gpu.minor}" if mig is None else f"nvidia{gpu.minor}/gi{mig.gpu_instance}"
+        return [base] if gpu.replicas == 1 else [f"{base}/vgpu{number}" for number in range(gpu.replicas)]
+    base = gpu.uuid if mig is None else gpu.mig_uuid(mig.gpu_instance, mig.compute_instance)
+    return [base] if gpu.replicas == 1 else [f"{base}::{number}" for number in range(gpu.replicas)]

@@ -86,6 +86,8 @@ def _run(given: argparse.Namespace, root: Path) -> int:
         else:
             processes.clockwork(paths, given.scenario)
         processes.kubelet(paths)
+        if paths.apiserver_state.exists():
+            processes.apiserver(paths)
         exporter = processes.exporter(paths, f"--interval={_INTERVAL}s", address=address, errors=errors)
         try:
             wait_until_ready(address, exporter)

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from simulator import allocation, kubelet, procfs
+from simulator import allocation, apiserver, claims, kubelet, procfs
 from simulator.cgroupfs import Cgroupfs, ContainerCgroup, Driver, QoS, Runtime
 from simulator.nvml import library, state
 from simulator.podlogs import PodLogs
@@ -25,6 +25,7 @@ from simulator.scenario import Container, Gpu, Pod, Process, Scenario, ScenarioE
 
 _FIRST_PID = 4000
 _TICKS = 100  # clock ticks a second
+_SAMPLE_AGE = 20_000  # microseconds from the driver's newest sample to whenever it is asked
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +68,21 @@ class Paths:
     def kubelet_socket(self) -> Path:
         """The kubelet's PodResources socket."""
         return self.root / "kubelet.sock"
+
+    @property
+    def apiserver_state(self) -> Path:
+        """What the API server answers from; only of a node whose scenario needs one."""
+        return self.root / "apiserver.json"
+
+    @property
+    def apiserver_address(self) -> Path:
+        """Where the API server listens, as HOST:PORT."""
+        return self.root / "apiserver.address"
+
+    @property
+    def service_account(self) -> Path:
+        """Stands for /var/run/secrets/kubernetes.io/serviceaccount."""
+        return self.root / "serviceaccount"
 
     @property
     def procfs(self) -> Path:
@@ -112,6 +128,8 @@ class Node:
         for entry in running:
             self._processes.put(self._process(entry))
         state.write(self.paths.driver_state, self.driver_state(seconds))
+        if claims.claimable(self.scenario):
+            apiserver.write_state(self.paths.apiserver_state, self.apiserver_state())
         kubelet.write_state(self.paths.kubelet_state, self._kubelet_state(pods))
         self._remove_ended(pods, running)
 
@@ -133,6 +151,10 @@ class Node:
                 early_rows=_generation(self.scenario.driver) == "535.54",
             ),
         )
+
+    def apiserver_state(self) -> apiserver.State:
+        """What the API server says."""
+        return {"tokens": [f"token-of-{self.scenario.name}"], "slices": claims.slices(self.scenario)}
 
     def _present(self, seconds: float) -> tuple[list[Pod], list[_Running]]:
         """The pods and processes that exist at a time."""
@@ -216,6 +238,7 @@ class Node:
             memory=state.Memory(gpu.memory, used=gpu.overhead + _held(mine, None, seconds), reserved=gpu.reserved),
             instances=_instances(gpu, mine, seconds),
             rows=rows,
+            samples=_samples(mine, seconds),
         )
 
     def _kubelet_state(self, pods: list[Pod]) -> kubelet.State:
@@ -225,7 +248,11 @@ class Node:
                     "namespace": pod.namespace,
                     "name": pod.name,
                     "containers": [
-                        {"name": container.name, "devices": _devices(self._handed_out[pod.uid, container.name])}
+                        {
+                            "name": container.name,
+                            "devices": _devices(self._handed_out[pod.uid, container.name]),
+                            "dynamic_resources": self._claims(pod, container),
+                        }
                         for container in pod.containers
                     ],
                 }
@@ -233,6 +260,22 @@ class Node:
             ],
             "allocatable": {"devices": _devices(allocation.advertised(self.scenario))},
         }
+
+    def _claims(self, pod: Pod, container: Container) -> list[kubelet.Claim]:
+        return [
+            {
+                "claim_namespace": pod.namespace,
+                "claim_name": claim.name,
+                "resources": [
+                    {
+                        "driver": claims.DRIVER,
+                        "pool": claims.NODE,
+                        "device": claims.device_name(self.scenario, claim),
+                    }
+                ],
+            }
+            for claim in container.claims
+        ]
 
 
 def build_library(paths: Paths, scenario: Scenario) -> None:
@@ -246,7 +289,6 @@ def _devices(by_resource: Mapping[str, list[str]]) -> list[kubelet.Devices]:
 
 def _instances(gpu: Gpu, running: list[_Running], seconds: float) -> tuple[state.GpuInstance, ...]:
     """The GPU instances: memory and profile from their first compute instance, in use what their processes hold."""
-    slots = {(mig.gpu_instance, mig.compute_instance): slot for slot, mig in enumerate(gpu.mig)}
     found = []
     for instance in dict.fromkeys(mig.gpu_instance for mig in gpu.mig):
         parts = [mig for mig in gpu.mig if mig.gpu_instance == instance]
@@ -261,7 +303,7 @@ def _instances(gpu: Gpu, running: list[_Running], seconds: float) -> tuple[state
                 devices=tuple(
                     state.MigDevice(
                         gpu.mig_uuid(instance, part.compute_instance),
-                        slot=slots[instance, part.compute_instance],
+                        slot=part.slot,
                         compute_instance=part.compute_instance,
                         slices=part.slices,
                     )
@@ -270,6 +312,12 @@ def _instances(gpu: Gpu, running: list[_Running], seconds: float) -> tuple[state
             )
         )
     return tuple(found)
+
+
+def _samples(running: list[_Running], seconds: float) -> tuple[state.Sample, ...]:
+    """A sample for each process that is busy; the driver has none of one that is not."""
+    percents = ((entry.pid, entry.process.sm.at(seconds)) for entry in running)
+    return tuple(state.Sample(pid, time=-_SAMPLE_AGE, sm=percent) for pid, percent in percents if percent)
 
 
 def _held(running: list[_Running], instance: int | None, seconds: float) -> int:

@@ -1,5 +1,6 @@
-"""The processes of a simulated node, each a real one: the kubelet, the clockwork of the scenario, and the exporter."""
+"""The processes of a simulated node, each a real one: kubelet, API server, the scenario's clockwork, the exporter."""
 
+import json
 import os
 import socket
 import subprocess
@@ -12,6 +13,8 @@ from typing import IO, Self
 from urllib.error import URLError
 from urllib.request import urlopen
 
+from simulator import certificates
+from simulator.claims import NODE
 from simulator.node import Paths
 from simulator.nvml import counters, state
 
@@ -77,6 +80,33 @@ class Processes:
         _wait(lambda: _identity(paths.kubelet_socket) not in (None, before), process, "the simulated kubelet")
         return process
 
+    def apiserver(self, paths: Paths) -> subprocess.Popen[bytes]:
+        """The cluster's API server, at the same address each time; returns when it listens.
+
+        It also mounts the exporter's service account. Only for a node that has an API server's state.
+        """
+        key = paths.root / "apiserver.key"
+        if not paths.apiserver_address.exists():
+            paths.service_account.mkdir()
+            try:
+                certificates.make(paths.service_account / "ca.crt", key=key)
+            except certificates.CertificateError as error:
+                raise StartError(str(error)) from None
+            token = json.loads(paths.apiserver_state.read_text())["tokens"][0]
+            (paths.service_account / "token").write_text(token)
+            paths.apiserver_address.write_text(free_address(0))
+        address = paths.apiserver_address.read_text()
+        process = self.start(
+            "simulator.apiserver",
+            *("--listen", address),
+            *("--state", str(paths.apiserver_state)),
+            *("--calls", str(paths.root / "apiserver.calls")),
+            *("--certificate", str(paths.service_account / "ca.crt")),
+            *("--key", str(key)),
+        )
+        _wait(lambda: _listens(address), process, "the simulated API server")
+        return process
+
     def clockwork(self, paths: Paths, scenario: str) -> subprocess.Popen[bytes]:
         """What lets the scenario go on with time; returns when the node is what it is at the start."""
         process = self.start("simulator.node", "--root", str(paths.root), "--scenario", scenario)
@@ -103,14 +133,21 @@ def exporter_flags(paths: Paths, *, address: str) -> Sequence[str]:
         f"--path.procfs={paths.procfs}",
         f"--path.sysfs={paths.sysfs}",
         f"--path.logs={paths.logs}",
+        f"--path.serviceaccount={paths.service_account}",
+        f"--node-name={NODE}",
         f"--kubelet.socket={paths.kubelet_socket}",
         f"--web.listen-address={address}",
     )
 
 
 def exporter_environment(paths: Paths) -> Mapping[str, str]:
-    """The environment in which an NVML client loads the node's driver library."""
+    """The environment in which an NVML client loads the node's driver library, and a pod finds the API server."""
+    host, port = "", ""
+    if paths.apiserver_address.exists():
+        host, _, port = paths.apiserver_address.read_text().rpartition(":")
     return {
+        "KUBERNETES_SERVICE_HOST": host,
+        "KUBERNETES_SERVICE_PORT": port,
         "LD_LIBRARY_PATH": str(paths.library),
         state.ENVIRONMENT: str(paths.driver_state),
         counters.ENVIRONMENT: str(paths.driver_calls),
@@ -147,6 +184,15 @@ def fetch(url: str) -> bytes:
     with urlopen(url, timeout=5) as response:  # noqa: S310 - our own exporter's address
         body: bytes = response.read()
     return body
+
+
+def _listens(address: str) -> bool:
+    host, _, port = address.rpartition(":")
+    try:
+        with socket.create_connection((host, int(port)), timeout=1):
+            return True
+    except OSError:
+        return False
 
 
 def _identity(path: Path) -> tuple[int, int] | None:

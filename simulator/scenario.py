@@ -9,7 +9,7 @@ import hashlib
 import re
 import uuid
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,12 +34,29 @@ class Memory:
 
     def at(self, seconds: float) -> int:
         """The bytes at a time. In whole MiB, as allocators ask for memory."""
-        if not self.period:
-            return self.least
-        phase = seconds % self.period / self.period
-        height = 2 * phase if phase < 0.5 else 2 * (1 - phase)
         mebibytes = (self.most - self.least) >> 20
-        return self.least + (round(mebibytes * height) << 20)
+        return self.least + (round(mebibytes * _height(seconds, self.period)) << 20)
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Percent of the SMs' time that a process takes: constant, or rising and falling as memory does."""
+
+    least: int = 0
+    most: int = 0
+    period: float = 0.0
+
+    def at(self, seconds: float) -> int:
+        """The percent at a time."""
+        return self.least + round((self.most - self.least) * _height(seconds, self.period))
+
+
+def _height(seconds: float, period: float) -> float:
+    """0 at the start of each period, 1 in its middle, straight in between; always 0 without a period."""
+    if not period:
+        return 0.0
+    phase = seconds % period / period
+    return 2 * phase if phase < 0.5 else 2 * (1 - phase)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +71,7 @@ class Process:
     compute_instance: int = 0
     start: float = 0.0
     end: float = float("inf")
+    sm: Load = Load()
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,11 +85,26 @@ class Held:
 
 
 @dataclass(frozen=True, slots=True)
+class Claim:
+    """A claim (dynamic resource allocation) of a container: on a GPU, on one of its MIG devices, or on any `device`.
+
+    Containers that give the same name share the claim, and must give the same device.
+    """
+
+    name: str
+    gpu: int = 0
+    gpu_instance: int | None = None
+    compute_instance: int = 0
+    device: str = ""  # a name as no GPU of the node has it
+
+
+@dataclass(frozen=True, slots=True)
 class Container:
     """One container of a pod."""
 
     name: str
     holds: tuple[Held, ...] = ()
+    claims: tuple[Claim, ...] = ()
     processes: tuple[Process, ...] = ()
 
 
@@ -99,10 +132,11 @@ class Pod:
 
 @dataclass(frozen=True, slots=True)
 class MigDevice:
-    """One compute instance of one GPU instance."""
+    """One compute instance of one GPU instance. `slot` is its index among the GPU's MIG devices; holes are allowed."""
 
     gpu_instance: int
     compute_instance: int
+    slot: int
     slices: int
     memory: int
     overhead: int
@@ -123,12 +157,19 @@ class Gpu:
     compute_capability: tuple[int, int]
     utilization: int
     minor: int
+    ids: str = "nvidia"
     mig: tuple[MigDevice, ...] = ()
 
     @property
     def uuid(self) -> str:
         """The GPU's UUID."""
         return f"GPU-{uuid.uuid5(_NAMESPACE, f'gpu/{self.index}')}"
+
+    def profile(self, mig: MigDevice) -> str:
+        """The profile of a MIG device, such as 1g.10gb, or 1c.3g.40gb for a part of a GPU instance."""
+        slices = sum(other.slices for other in self.mig if other.gpu_instance == mig.gpu_instance)
+        part = "" if mig.slices == slices else f"{mig.slices}c."
+        return f"{part}{slices}g.{round(mig.memory / (1 << 30))}gb"
 
     def mig_uuid(self, gpu_instance: int, compute_instance: int) -> str:
         """The UUID of one of its MIG devices."""
@@ -231,7 +272,7 @@ def _scenario(name: str, section: _Section) -> Scenario:
         cuda=str(section.get("cuda", "13.0")),
         cgroup_driver=str(section.get("cgroup_driver", "systemd")),
         gpus=gpus,
-        pods=tuple(_pod(entry, gpus) for entry in section.sections("pods")),
+        pods=tuple(pod for entry in section.sections("pods") for pod in _pods(entry, gpus)),
         host=tuple(_process(entry, gpus) for entry in section.sections("host")),
     )
     section.end()
@@ -240,8 +281,8 @@ def _scenario(name: str, section: _Section) -> Scenario:
 
 def _gpu(index: int, section: _Section) -> Gpu:
     sharing = str(section.get("sharing", "exclusive"))
-    if sharing not in ("exclusive", "time-slicing", "mps"):
-        raise ScenarioError(f"{section.place}: sharing is exclusive, time-slicing or mps, not {sharing!r}")
+    if sharing not in ("exclusive", "time-slicing", "mps", "claims"):
+        raise ScenarioError(f"{section.place}: sharing is exclusive, time-slicing, mps or claims, not {sharing!r}")
     major, _, minor = str(section.get("compute_capability", "8.0")).partition(".")
     gpu = Gpu(
         index=index,
@@ -255,16 +296,20 @@ def _gpu(index: int, section: _Section) -> Gpu:
         compute_capability=(int(major), int(minor or 0)),
         utilization=int(section.get("utilization", 0)),
         minor=int(section.get("minor", index)),
-        mig=tuple(_mig(entry) for entry in section.sections("mig")),
+        ids=str(section.get("ids", "nvidia")),
+        mig=tuple(_mig(slot, entry) for slot, entry in enumerate(section.sections("mig"))),
     )
+    if gpu.ids not in ("nvidia", "gke"):
+        raise ScenarioError(f"{section.place}: ids is nvidia or gke, not {gpu.ids!r}")
     section.end()
     return gpu
 
 
-def _mig(section: _Section) -> MigDevice:
+def _mig(slot: int, section: _Section) -> MigDevice:
     device = MigDevice(
         gpu_instance=int(section.get("gpu_instance")),
         compute_instance=int(section.get("compute_instance", 0)),
+        slot=int(section.get("slot", slot)),
         slices=int(section.get("slices", 1)),
         memory=section.bytes("memory"),
         overhead=section.bytes("overhead", "0B"),
@@ -273,7 +318,9 @@ def _mig(section: _Section) -> MigDevice:
     return device
 
 
-def _pod(section: _Section, gpus: tuple[Gpu, ...]) -> Pod:
+def _pods(section: _Section, gpus: tuple[Gpu, ...]) -> list[Pod]:
+    """One pod, or with `count` so many alike, numbered."""
+    count = int(section.get("count", 1))
     pod = Pod(
         namespace=str(section.get("namespace", "default")),
         name=str(section.get("name")),
@@ -284,13 +331,14 @@ def _pod(section: _Section, gpus: tuple[Gpu, ...]) -> Pod:
         end=section.seconds("end", float("inf")),
     )
     section.end()
-    return pod
+    return [pod] if count == 1 else [replace(pod, name=f"{pod.name}-{number}") for number in range(count)]
 
 
 def _container(section: _Section, gpus: tuple[Gpu, ...]) -> Container:
     container = Container(
         name=str(section.get("name", "main")),
         holds=tuple(_held(entry, gpus) for entry in section.sections("holds")),
+        claims=tuple(_claim(entry, gpus) for entry in section.sections("claims")),
         processes=tuple(_process(entry, gpus) for entry in section.sections("processes")),
     )
     section.end()
@@ -309,6 +357,24 @@ def _held(section: _Section, gpus: tuple[Gpu, ...]) -> Held:
     return held
 
 
+def _claim(section: _Section, gpus: tuple[Gpu, ...]) -> Claim:
+    name, device = str(section.get("name")), section.optional("device")
+    if device is not None:
+        claim = Claim(name, device=str(device))
+    else:
+        instance = section.optional("gpu_instance")
+        claim = Claim(
+            name,
+            gpu=_index(section, gpus),
+            gpu_instance=None if instance is None else int(instance),
+            compute_instance=int(section.get("compute_instance", 0)),
+        )
+        if gpus[claim.gpu].sharing != "claims":
+            raise ScenarioError(f"{section.place}: GPU {claim.gpu} is not given out by claims")
+    section.end()
+    return claim
+
+
 def _process(section: _Section, gpus: tuple[Gpu, ...]) -> Process:
     gpu = _index(section, gpus)
     usual = ["compute", "mps"] if gpus[gpu].sharing == "mps" else ["compute"]
@@ -322,6 +388,7 @@ def _process(section: _Section, gpus: tuple[Gpu, ...]) -> Process:
         compute_instance=int(section.get("compute_instance", 0)),
         start=section.seconds("start", 0),
         end=section.seconds("end", float("inf")),
+        sm=_load(section),
     )
     section.end()
     return process
@@ -345,3 +412,24 @@ def _memory(section: _Section) -> Memory | None:
         return memory
     constant = _bytes(value, f"{section.place}: memory")
     return Memory(constant, constant)
+
+
+def _load(section: _Section) -> Load:
+    value = section.get("sm", 0)
+    if isinstance(value, dict):
+        wave = _Section(f"{section.place}: sm", value)
+        load = Load(
+            _percent(wave.get("from"), f"{wave.place}: from"),
+            _percent(wave.get("to"), f"{wave.place}: to"),
+            wave.seconds("period", 60.0),
+        )
+        wave.end()
+        return load
+    constant = _percent(value, f"{section.place}: sm")
+    return Load(constant, constant)
+
+
+def _percent(value: object, place: str) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= 100:
+        raise ScenarioError(f"{place} is a percentage such as 40, not {value!r}")
+    return value

@@ -27,6 +27,7 @@ from exporter.model import (
     ProcessReading,
     ProcessRow,
     Reading,
+    SliceReading,
     Snapshot,
 )
 
@@ -125,6 +126,7 @@ def snapshot_of(
     allocations: AllocationReading | Failure | None = None,
     driver: Failure | None = None,
     live: LivePods | None = None,
+    slices: SliceReading | Failure | None = None,
 ) -> Snapshot:
     """The snapshot of GPUs, with everything else working unless a test says otherwise."""
     found = places if isinstance(places, Failure) else ProcessReading(places or {})
@@ -134,6 +136,7 @@ def snapshot_of(
         names=Reading("pods", names if names is not None else PodNames({}, {})),
         allocations=Reading("kubelet", allocations if allocations is not None else AllocationReading(())),
         live=Reading("cgroups", live if live is not None else Failure(Reason.MISSING, "no pod's cgroup is visible")),
+        slices=Reading("resourceslices", slices) if slices is not None else None,
         timestamp=1000.0,
     )
 

@@ -101,7 +101,7 @@ DEVICE_SLOTS = Family(
     "",
     (*DOMAIN, "resource"),
     "Replicas of the domain that the resource advertises; 1 when it is exclusive.",
-    "kubelet PodResources v1, GetAllocatableResources",
+    "kubelet PodResources v1, GetAllocatableResources; of devices that claims give out, ResourceSlices",
 )
 DEVICE_SM_UTILIZATION = Family(
     "podgpu_device_sm_utilization_ratio",
@@ -110,6 +110,15 @@ DEVICE_SM_UTILIZATION = Family(
     DOMAIN,
     "Share of time, as a ratio from 0 to 1, in which at least one kernel ran on the GPU; absent under MIG.",
     "nvmlDeviceGetUtilizationRates (gpu)",
+)
+DEVICE_TENANTS = Family(
+    "podgpu_device_tenants",
+    "gauge",
+    "",
+    (*DOMAIN, "isolation"),
+    "Namespaces that hold or use the domain. Isolation says what is between them: exclusive (one tenant by design), "
+    "hardware (one tenant on a MIG GPU instance) or none (they can exhaust each other's memory).",
+    f"kubelet PodResources v1, List and GetAllocatableResources; {_USE}",
 )
 DEVICE_UNRESOLVED_PROCESSES = Family(
     "podgpu_device_unresolved_processes",
@@ -186,16 +195,29 @@ CONTAINER_SHARE = Family(
     "gauge",
     "ratio",
     CONTAINER,
-    "Ratio from 0 to 1 of the replicas that the container holds to those advertised for the domain.",
-    "kubelet PodResources v1, List and GetAllocatableResources",
+    "Ratio from 0 to 1 of the replicas that the container holds to those advertised for the domain; absent where more "
+    "are held than advertised, as by the containers of a shared claim.",
+    "kubelet PodResources v1, List and GetAllocatableResources; of devices that claims give out, ResourceSlices",
 )
 CONTAINER_ALLOCATED = Family(
     "podgpu_container_allocated",
     "gauge",
     "",
     CONTAINER,
-    "1 when the kubelet allocated the domain to the container, 0 when the container uses it without allocation.",
+    "1 when the kubelet allocated the domain to the container, 0 when the container uses it without allocation; absent "
+    "where the device of a claim of the container's is not known.",
     f"kubelet PodResources v1, List; {_USE}",
+)
+CONTAINER_SM_UTILIZATION = Family(
+    "podgpu_container_sm_utilization_ratio",
+    "gauge",
+    "ratio",
+    CONTAINER,
+    "Estimated ratio from 0 to 1 of the SMs' time that the container's processes took: the sum of each one's mean over "
+    "the driver's samples since the cycle before, 0 without a sample, at most 1. A sample credits the one "
+    "process that was active, so where several share the GPU (time-slicing, MPS) the value says who is busy, not how "
+    "the GPU was divided, and those of one GPU may add up to more than 1. Absent under MIG.",
+    f"nvmlDeviceGetProcessUtilization (smUtil); {_USE}",
 )
 
 # --- health -------------------------------------------------------------------------------------------------------
@@ -238,7 +260,7 @@ CONDITION = Family(
     "",
     ("condition",),
     "1 while the named state of the node makes numbers incomplete, 0 otherwise.",
-    f"podgpu, concluded from {_USE}, {_MEMORY_INFO} and kubelet PodResources v1",
+    f"podgpu, concluded from {_USE}, {_MEMORY_INFO}, nvmlDeviceGetProcessUtilization and kubelet PodResources v1",
 )
 SNAPSHOT_TIMESTAMP = Family(
     "podgpu_snapshot_timestamp_seconds",
@@ -277,6 +299,7 @@ GROUPS = (
             DEVICE_MEMORY_OVER_ATTRIBUTED,
             DEVICE_SLOTS,
             DEVICE_SM_UTILIZATION,
+            DEVICE_TENANTS,
             DEVICE_UNRESOLVED_PROCESSES,
             MIG_DEVICE_INFO,
             DRIVER_INFO,
@@ -293,6 +316,7 @@ GROUPS = (
             CONTAINER_SLOTS,
             CONTAINER_SHARE,
             CONTAINER_ALLOCATED,
+            CONTAINER_SM_UTILIZATION,
         ),
     ),
     Group(

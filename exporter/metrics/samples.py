@@ -19,6 +19,7 @@ from exporter.model import ContainerName, ContainerState, Device, DeviceState, D
 
 Row = tuple[tuple[str, ...], float]  # label values in the order of `Family.labels`, and the value
 
+_KINDS = tuple((kind, kind.value) for kind in ListKind)  # asked for per container, and an enum answers slowly
 _LONE_SURROGATES = re.compile("[\ud800-\udfff]")  # what undecodable bytes of a file name become in a str
 
 
@@ -98,6 +99,9 @@ def _device(state: DeviceState) -> Iterator[tuple[Family, Row]]:
             yield catalog.DEVICE_MEMORY_OVER_ATTRIBUTED, (labels, domain.over_attributed)
         for resource, replicas in domain.slots.items():
             yield catalog.DEVICE_SLOTS, ((*labels, *_texts(resource)), replicas)
+        if domain.tenants is not None:
+            namespaces, isolation = domain.tenants
+            yield catalog.DEVICE_TENANTS, ((*labels, isolation.value), namespaces)
         for reason, processes in domain.unresolved.items():
             yield catalog.DEVICE_UNRESOLVED_PROCESSES, ((*labels, reason.value), processes)
 
@@ -112,8 +116,8 @@ def _container(
     if (peak := peaks.get((name, state.domain))) is not None:
         yield catalog.CONTAINER_MEMORY_PEAK, (labels, peak)
     if state.processes is not None:  # the lists were read: a kind that is not in the mapping has no process
-        for kind in ListKind:
-            yield catalog.CONTAINER_PROCESSES, ((*labels, kind.value), state.processes.get(kind, 0))
+        for kind, text in _KINDS:
+            yield catalog.CONTAINER_PROCESSES, ((*labels, text), state.processes.get(kind, 0))
     if state.processes_memory_unknown is not None:
         yield catalog.CONTAINER_PROCESSES_MEMORY_UNKNOWN, (labels, state.processes_memory_unknown)
     if state.slots is not None:
@@ -122,6 +126,8 @@ def _container(
         yield catalog.CONTAINER_SHARE, (labels, state.share)
     if state.allocated is not None:
         yield catalog.CONTAINER_ALLOCATED, (labels, int(state.allocated))
+    if state.utilization is not None:
+        yield catalog.CONTAINER_SM_UTILIZATION, (labels, state.utilization)
 
 
 def _node(snapshot: Snapshot) -> Iterator[tuple[Family, Row]]:

@@ -60,7 +60,7 @@ class KubeletSource:
     """Reads one kubelet. `deadline` (seconds) is for a whole reading: List and GetAllocatableResources get half each.
 
     `extra_resources` are resource names that mean a GPU although neither name nor id shows it, such as those of
-    passthrough plugins.
+    passthrough plugins. In `reservation_namespaces` pods only hold devices for a scheduler.
     """
 
     def __init__(
@@ -69,15 +69,18 @@ class KubeletSource:
         *,
         deadline: float,
         extra_resources: Collection[str] = (),
+        reservation_namespaces: Collection[str] = (),
         monotonic: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._client = podresources.Client(socket_path, deadline=deadline / 2)
         self._extra_resources = frozenset(extra_resources)
+        self._reservation_namespaces = frozenset(reservation_namespaces)
         self._monotonic = monotonic
         self._sleep = sleep
         self._belief: _Belief | None = None
         self._restarted: tuple[tuple[int, ...] | None, float] | None = None  # a new socket, and when it was first seen
+        self._known: dict[int, tuple[podresources.PodResources, tuple[Allocation, ...]]] = {}
         self._allocatable: tuple[tuple[str, DeviceRef], ...] | None = None
         self._allocatable_until = -math.inf
 
@@ -96,7 +99,11 @@ class KubeletSource:
 
     def _read(self) -> AllocationReading | Failure:
         socket = self._socket()
-        allocations = tuple(allocation for pod in self._list() for allocation in self._allocations(pod))
+        pods = {id(pod): pod for pod in self._list()}
+        before = self._known
+        # The client gives the same value for a pod that has not changed, and keeps it, so its identity is enough.
+        self._known = {key: before.get(key) or (pod, tuple(self._allocations(pod))) for key, pod in pods.items()}
+        allocations = tuple(allocation for _, found in self._known.values() for allocation in found)
         changed = self._belief != _Belief(socket, allocations)
         doubt = self._doubt(socket, allocations)
         if doubt is not None:
@@ -156,7 +163,7 @@ class KubeletSource:
             for entry in container.devices:
                 devices = tuple(self._devices(entry))
                 if devices:
-                    yield Allocation(name, entry.resource, devices)
+                    yield Allocation(name, entry.resource, devices, pod.namespace in self._reservation_namespaces)
             claimed = _claimed_devices(container.dynamic_resources)
             if claimed:
                 yield Allocation(name, podresources.DRA_DRIVER, claimed)

@@ -1,5 +1,7 @@
 """The strange answers of drivers and kubelets, each with the one right snapshot."""
 
+from dataclasses import replace
+
 import pytest
 
 from exporter.errors import Failure, Reason
@@ -8,6 +10,7 @@ from exporter.model import (
     ContainerName,
     ContainerRef,
     DomainReading,
+    Isolation,
     ListKind,
     LivePods,
     MemoryClass,
@@ -483,3 +486,65 @@ def test_a_pod_that_was_replaced_under_its_name_is_running():
     names = PodNames({"old": ("ns", "a"), "new": ("ns", "a")}, {})
     snapshot = snapshot_of(gpu(), names=names, allocations=allocated(given("a", U1)), live=LivePods(frozenset({"new"})))
     assert [state.name.pod for state in snapshot.containers] == ["a"]
+
+
+def _reserved(pod, *ids):
+    return replace(given(pod, *ids), reserves=True)
+
+
+def test_a_schedulers_reservation_pod_is_no_consumer_and_its_tenants_are_no_thieves():
+    snapshot = snapshot_of(
+        gpu(lists(rows((11, GIB), (12, 2 * GIB)))),
+        gpu(lists(rows((13, GIB))), index=1, uuid=U2),
+        places={11: in_pod("a"), 12: in_pod("b"), 13: in_pod("b")},
+        names=AB,
+        allocations=allocated(_reserved("gpu-reservation-1", U1), advertised=[U1, U2]),
+    )
+    assert used_by_pod(snapshot, U1) == {"a": GIB, "b": 2 * GIB}
+    allocation = {(state.domain.gpu_uuid, state.name.pod): state.allocated for state in snapshot.containers}
+    assert allocation == {(U1, "a"): None, (U1, "b"): None, (U2, "b"): False}
+    assert snapshot.devices[0].domains[0].tenants == (1, Isolation.NONE)
+
+
+@pytest.mark.parametrize(
+    ("ids", "advertised", "tenants"),
+    [
+        ([[U1]], [U1], (1, Isolation.EXCLUSIVE)),
+        ([], [U1], (0, Isolation.EXCLUSIVE)),
+        ([[f"{U1}::0"]], [f"{U1}::0", f"{U1}::1"], (1, Isolation.NONE)),
+        ([[f"{U1}::0"], [f"{U1}::1"]], [f"{U1}::0", f"{U1}::1"], (2, Isolation.NONE)),
+    ],
+)
+def test_tenants_of_a_gpu_and_what_is_between_them(ids, advertised, tenants):
+    given_to = [replace(given("a", *held), name=ContainerName(f"team-{n}", "a", "main")) for n, held in enumerate(ids)]
+    snapshot = snapshot_of(gpu(), names=AB, allocations=allocated(*given_to, advertised=advertised))
+    assert only_domain(snapshot).tenants == tenants
+
+
+def test_a_second_user_of_an_exclusive_gpu_is_a_tenant_without_isolation():
+    snapshot = snapshot_of(
+        gpu(lists(rows((12, GIB)))),
+        places={12: in_pod("b")},
+        names=AB,
+        allocations=allocated(replace(given("a", U1), name=ContainerName("other", "a", "main")), advertised=[U1]),
+    )
+    assert only_domain(snapshot).tenants == (2, Isolation.NONE)
+
+
+@pytest.mark.parametrize(
+    ("migs", "isolation"),
+    [(["MIG-x"], Isolation.HARDWARE), (["MIG-x", "MIG-y"], Isolation.NONE), (["MIG-x::0", "MIG-x::1"], Isolation.NONE)],
+)
+def test_tenants_of_a_gpu_instance(migs, isolation):
+    devices = [MigDevice(uuid, 2, n, "") for n, uuid in enumerate(dict.fromkeys(m.partition("::")[0] for m in migs))]
+    snapshot = snapshot_of(
+        mig_gpu([DomainReading(2, memory(used=0), lists())], devices),
+        names=AB,
+        allocations=allocated(given("a", migs[0]), advertised=migs),
+    )
+    assert only_domain(snapshot).tenants == (1, isolation)
+
+
+def test_tenants_are_not_counted_where_one_has_no_name():
+    snapshot = snapshot_of(gpu(lists(rows((11, GIB)))), places={11: in_pod("nobody")}, names=AB)
+    assert only_domain(snapshot).tenants is None

@@ -34,6 +34,11 @@ def test_a_repeatable_flag_and_its_list():
     assert settings([], {"PODGPU_WEB_LISTEN_ADDRESS": ":1, :2"}).listen_addresses == (":1", ":2")
 
 
+def test_the_nodes_name_is_what_the_downward_api_says_and_never_guessed():
+    assert settings([], {}).node_name == settings([], {"PODGPU_NODE_NAME": ""}).node_name == ""
+    assert settings([], {"PODGPU_NODE_NAME": "ip-10-0-0-1.eu-west-1.compute.internal"}).node_name.startswith("ip-10")
+
+
 def test_a_switch():
     assert not settings(["--web.disable-exporter-metrics"], {}).exporter_metrics
     assert not settings([], {"PODGPU_WEB_DISABLE_EXPORTER_METRICS": "true"}).exporter_metrics
@@ -55,6 +60,9 @@ def test_variables_that_kubernetes_sets_for_a_service_called_podgpu_are_none_of_
         (["--web.max-connections=none"], "--web.max-connections"),
         (["--path.procfs=proc"], "--path.procfs"),
         (["--pods.source=api"], "--pods.source"),
+        (["--dra.source=logs"], "--dra.source"),
+        (["--node-name=Node_1"], "--node-name"),
+        (["--path.serviceaccount=token"], "--path.serviceaccount"),
         (["--kubelet.socket=/" + "x" * 200], "--kubelet.socket"),
         (["--log.level=loud"], "--log.level"),
         (["--no-such-flag"], "--no-such-flag"),

@@ -10,6 +10,7 @@ from exporter.model import (
     DeviceState,
     DomainKey,
     DomainState,
+    Isolation,
     ListKind,
     MemoryClass,
     MigDevice,
@@ -51,6 +52,7 @@ def snapshot():
                         over_attributed=0,
                         unresolved={Reason.EXITED: 2},
                         slots={"nvidia.com/gpu.shared": 4},
+                        tenants=(2, Isolation.NONE),
                     ),
                 ),
                 utilization=0.25,
@@ -71,6 +73,7 @@ def snapshot():
                 allocated=True,
                 slots=1,
                 share=0.25,
+                utilization=0.125,
             ),
             ContainerState(
                 ContainerName("team", "job-1", "main"),

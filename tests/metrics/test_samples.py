@@ -39,6 +39,7 @@ EXPECTED = {
     catalog.DEVICE_MEMORY_OVER_ATTRIBUTED: [(SHARED, 0)],
     catalog.DEVICE_SLOTS: [((*SHARED, "nvidia.com/gpu.shared"), 4)],
     catalog.DEVICE_SM_UTILIZATION: [(SHARED, 0.25)],
+    catalog.DEVICE_TENANTS: [((*SHARED, "none"), 2)],
     catalog.DEVICE_UNRESOLVED_PROCESSES: [((*SHARED, "exited"), 2)],
     catalog.MIG_DEVICE_INFO: [((*SLICE, "0", "MIG-cccc", "3g.40gb"), 1)],
     catalog.DRIVER_INFO: [(("615.10", "13.1"), 1)],
@@ -49,6 +50,7 @@ EXPECTED = {
     catalog.CONTAINER_SLOTS: [(JOB, 1)],
     catalog.CONTAINER_SHARE: [(JOB, 0.25)],
     catalog.CONTAINER_ALLOCATED: [(JOB, 1), (STRAY, 0)],
+    catalog.CONTAINER_SM_UTILIZATION: [(JOB, 0.125)],
     catalog.SOURCE_UP: [(("kubelet",), 0), (("nvml",), 1)],
     catalog.SOURCE_DURATION: [(("kubelet",), 1.5), (("nvml",), 0.002)],
     catalog.SOURCE_LAST_SUCCESS: [(("nvml",), 1_760_000_000.25)],
@@ -102,8 +104,8 @@ def test_b115_a_label_set_that_occurs_twice_is_printed_once_and_counted(snapshot
     twice = replace(snapshot, containers=(replace(first, used=9 * GIB), *snapshot.containers))
     found = samples(twice, totals=totals, build=build)
     assert by_family(found) == EXPECTED
-    # used, peak, three kinds of processes, memory unknown, slots, share, allocated
-    assert found.duplicates == 9
+    # used, peak, three kinds of processes, memory unknown, slots, share, allocated, utilization
+    assert found.duplicates == 10
 
 
 def test_b118_undecodable_bytes_become_replacement_characters_before_duplicates_are_sought(totals, build):

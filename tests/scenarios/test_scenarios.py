@@ -5,9 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simulator.allocation import advertised, handed_out
-from simulator.scenario import Memory, ScenarioError, load, names
+from simulator.scenario import Load, Memory, ScenarioError, load, names
 
 MIB = 1 << 20
+_WITH_SM = "description: x\ngpus: [{{}}]\npods: [{{name: p, containers: [{{processes: [{{memory: 1GiB, sm: {}}}]}}]}}]"
 
 
 @pytest.mark.parametrize("name", names())
@@ -31,6 +32,15 @@ def test_a_scenario_is_the_same_each_time():
         ("description: x\ngpus: [{memory: 80G}]", "memory"),
         ("description: x\ngpus: [{sharing: magic}]", "magic"),
         ("description: x\npods: [{name: p, containers: [{processes: [{gpu: 3, memory: 1GiB}]}]}]", "no GPU 3"),
+        (_WITH_SM.format("101"), "sm is a percentage such as 40, not 101"),
+        (_WITH_SM.format("half"), "percentage"),
+        (_WITH_SM.format("{from: 0, to: 200}"), "sm: to is a percentage"),
+        (_WITH_SM.format("{from: 0, to: 20, perod: 3s}"), "perod"),
+        (
+            "description: x\ngpus: [{}]\npods: [{name: p, containers: [{claims: [{name: c}]}]}]",
+            "not given out by claims",
+        ),
+        ("description: x\npods: [{name: p, containers: [{claims: [{name: c, device: d, gpu: 0}]}]}]", "gpu"),
         ("gpus: []", "description is missing"),
         ("a: [", "not YAML"),
     ],
@@ -53,7 +63,7 @@ def test_more_slots_than_there_are(tmp_path):
 
 
 def test_an_unknown_name_lists_the_known_ones():
-    with pytest.raises(ScenarioError, match="exclusive, mixed"):
+    with pytest.raises(ScenarioError, match="exclusive, gke, kai"):
         load("nosuch")
 
 
@@ -64,3 +74,17 @@ def test_memory_moves_between_its_bounds_in_whole_mebibytes(least, more, period,
     assert least * MIB <= value <= (least + more) * MIB
     assert value % MIB == 0
     assert memory.at(0) == least * MIB
+
+
+@given(st.integers(0, 100), st.integers(0, 100), st.floats(1, 100), st.floats(0, 1e6))
+def test_a_load_moves_between_its_bounds(one, other, period, seconds):
+    moving = Load(one, other, period)
+    assert min(one, other) <= moving.at(seconds) <= max(one, other)
+    assert moving.at(0) == one
+    assert moving.at(period / 2) == other
+
+
+def test_a_process_without_sm_is_idle(tmp_path):
+    path = tmp_path / "mine.yaml"
+    path.write_text("description: x\ngpus: [{}]\nhost: [{memory: 1GiB}, {memory: 1GiB, sm: 7}]")
+    assert [process.sm.at(9) for process in load(str(path)).host] == [0, 7]

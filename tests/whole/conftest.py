@@ -28,6 +28,7 @@ class Whole:
     processes: Processes
     address: str
     kubelet: Popen[bytes] | None = None
+    apiserver: Popen[bytes] | None = None
     exporter: Popen[bytes] | None = None
 
     @property
@@ -40,6 +41,9 @@ class Whole:
 
     def start_kubelet(self) -> None:
         self.kubelet = self.processes.kubelet(self.paths)
+
+    def start_apiserver(self) -> None:
+        self.apiserver = self.processes.apiserver(self.paths)
 
     def start_exporter(self, *flags: str, ready: bool = True) -> None:
         with (self.paths.root / "exporter.log").open("ab") as errors:
@@ -130,6 +134,8 @@ def make(tmp_path: Path, libraries: Callable[[Paths, Scenario], None]) -> Iterat
             whole = Whole(node, processes, free_address(0))
             if kubelet:
                 whole.start_kubelet()
+            if paths.apiserver_state.exists():
+                whole.start_apiserver()
             return whole
 
         yield of

@@ -26,7 +26,8 @@ _VOLATILE = re.compile(
 @pytest.fixture(params=scenario.names())
 def scene(request, make):
     whole = make(request.param)
-    whole.start_exporter("--web.disable-exporter-metrics")
+    # The first cycle is what is shown, so each source has the time that it has by default.
+    whole.start_exporter("--interval=5s", "--web.disable-exporter-metrics")
     return whole
 
 
@@ -74,16 +75,21 @@ def _check_nothing_repeats(page):
 def _check_every_pod_has_its_bytes(page, loaded):
     """The scenario says what each container holds; the page must say the same, on the right GPU."""
     expected = defaultdict(int)
+    unknown = set()
     for pod in loaded.pods:
         for container in pod.containers:
             for process in container.processes:
                 server = process.command[0].endswith("nvidia-cuda-mps-server")
-                if pod.start == 0 and process.start == 0 and process.memory is not None and not server:
-                    instance = "" if process.gpu_instance is None else str(process.gpu_instance)
-                    key = (pod.namespace, pod.name, container.name, str(process.gpu), instance)
-                    expected[key] += process.memory.at(0)
+                instance = "" if process.gpu_instance is None else str(process.gpu_instance)
+                key = (pod.namespace, pod.name, container.name, str(process.gpu), instance)
+                if pod.start == 0 and process.start == 0 and not server:
+                    if process.memory is None:
+                        unknown.add(key)
+                    else:
+                        expected[key] += process.memory.at(0)
     shown = {
         (labels["namespace"], labels["pod"], labels["container"], labels["gpu"], labels["gpu_instance"]): value
         for labels, value in samples(page, "podgpu_container_memory_used_bytes")
     }
-    assert {key: value for key, value in shown.items() if value} == dict(expected)
+    known = {key: value for key, value in expected.items() if key not in unknown}
+    assert {key: value for key, value in shown.items() if value} == known
