@@ -14,7 +14,7 @@ from benchmarks.memory import resident_memory
 from benchmarks.nodes import mps_node
 from benchmarks.scrape import latency
 from benchmarks.start import first_page
-from simulator.scenario import load
+from simulator.scenario_file import load
 
 
 def _measurements(quick: bool) -> dict[str, tuple[str, Callable[[], dict[str, object]]]]:

@@ -14,8 +14,10 @@ from exporter.sampler import Sampler
 from exporter.service import sources
 from exporter.settings import settings
 from exporter.web.pages import PageStore
-from simulator.node import Node, Paths, build_library
+from simulator.driver import build_library
+from simulator.node import Node
 from simulator.nvml import counters
+from simulator.paths import Paths
 from simulator.processes import Processes, exporter_environment, exporter_flags
 from simulator.scenario import Scenario
 

@@ -7,7 +7,9 @@ from pathlib import Path
 from statistics import median
 
 from benchmarks.nodes import mps_node
-from simulator.node import Node, Paths, build_library
+from simulator.driver import build_library
+from simulator.node import Node
+from simulator.paths import Paths
 from simulator.processes import Processes, free_address, wait_until_ready
 
 

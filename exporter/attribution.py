@@ -6,13 +6,12 @@ capacity. What could not be read is absent; nothing is scaled, shared out or gue
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
-from math import fsum
+from collections.abc import Collection, Mapping
 from types import MappingProxyType
 from typing import Any
 
 from exporter.allocation import Holdings, holdings, without_finished
+from exporter.conditions import conditions_of, partial_failures
 from exporter.errors import Failure, Reason
 from exporter.model import (
     AllocationReading,
@@ -32,55 +31,17 @@ from exporter.model import (
     MemoryInfo,
     Place,
     PodNames,
-    ProcessList,
     ProcessReading,
     Reading,
     SliceReading,
     Snapshot,
     SourceState,
-    UtilizationWindow,
 )
+from exporter.processes import Process, Use, merge, partition
 
-_KINDS = (ListKind.MPS, ListKind.COMPUTE, ListKind.GRAPHICS)  # a process is counted under the first that lists it
-_NO_PROCESSES = dict.fromkeys(ListKind, 0)  # copied for each container: walking an enum is slow
 _NOWHERE = Place(reason=Reason.EXITED)
 _NO_NAMES = PodNames({}, {})
 _FIRST_WITH_CLIENT_ROWS = (7, 0)  # Volta: since then each MPS client has a row of its own
-
-
-@dataclass(slots=True)
-class _Process:
-    """A process of one domain, merged over the lists."""
-
-    kind: ListKind
-    used: int | None
-    sm: float | None
-
-
-@dataclass(slots=True)
-class _Use:
-    """What the processes of one container, or of one class, hold together."""
-
-    used: int = 0
-    unknown: int = 0
-    kinds: dict[ListKind, int] = field(default_factory=_NO_PROCESSES.copy)
-    sm: list[float | None] = field(default_factory=list)
-
-    @property
-    def utilization(self) -> float | None:
-        """Share 0..1 of the SMs' time. None where it is not known of each process, or there is none."""
-        known = [share for share in self.sm if share is not None]
-        if not known or len(known) < len(self.sm):
-            return None
-        return min(1.0, fsum(known))  # processes that took turns cannot have used more than the device
-
-    def add(self, process: _Process) -> None:
-        self.kinds[process.kind] += 1
-        self.sm.append(process.sm)
-        if process.used is None:
-            self.unknown += 1
-        else:
-            self.used += process.used
 
 
 def attribute(
@@ -109,7 +70,7 @@ def attribute(
     states = tuple(
         domains.device(reading) for reading in sorted(devices, key=lambda d: (d.device.index, d.device.uuid))
     )
-    conditions = _conditions(driver.value, processes, held, states)
+    conditions = conditions_of(driver.value, processes, held, states)
     if driver.value is not None:
         conditions[Condition.CLIENT_MEMORY_HIDDEN] = domains.client_memory_hidden
     return Snapshot(
@@ -118,7 +79,7 @@ def attribute(
         devices=states,
         containers=tuple(sorted(domains.containers, key=lambda state: (state.name, state.domain))),
         sources=tuple(
-            SourceState(reading.source, reading.failure, reading.seconds, _partial_failures(reading))
+            SourceState(reading.source, reading.failure, reading.seconds, partial_failures(reading))
             for reading in sorted(readings, key=lambda reading: reading.source)
         ),
         conditions=MappingProxyType(dict(sorted(conditions.items()))),
@@ -149,7 +110,7 @@ class _Domains:
         instance = "" if domain.gpu_instance is None else str(domain.gpu_instance)
         key = DomainKey(reading.device.index, reading.device.uuid, instance)
         memory = domain.memory if isinstance(domain.memory, MemoryInfo) else None
-        listed = _merge(domain.lists, reading.process_utilization)
+        listed = merge(domain.lists, reading.process_utilization)
         merged = listed if self._places is not None else None
         classes: dict[MemoryClass, int] = {}
         unresolved: dict[Reason, int] = {}
@@ -165,7 +126,7 @@ class _Domains:
             self.client_memory_hidden = self.client_memory_hidden or hidden
             tenants = self._tenants(key, self._add_containers(key, by_container, hidden=hidden))
             if memory is not None:
-                classes, over = _partition(memory.used, uses)
+                classes, over = partition(memory.used, uses)
         if memory is not None:
             classes[MemoryClass.FREE] = memory.free
             if memory.reserved is not None:
@@ -194,11 +155,11 @@ class _Domains:
         return len({name.namespace for name in names}), isolation
 
     def _place(
-        self, merged: Mapping[int, _Process]
-    ) -> tuple[dict[MemoryClass, _Use], dict[ContainerName, _Use], dict[Reason, int]]:
+        self, merged: Mapping[int, Process]
+    ) -> tuple[dict[MemoryClass, Use], dict[ContainerName, Use], dict[Reason, int]]:
         """The processes by class, those of the containers by container, and the unplaced ones counted by reason."""
-        uses = {kind: _Use() for kind in _HOLDERS}
-        by_container: dict[ContainerName, _Use] = defaultdict(_Use)
+        uses = {kind: Use() for kind in _HOLDERS}
+        by_container: dict[ContainerName, Use] = defaultdict(Use)
         unresolved: dict[Reason, int] = defaultdict(int)
         places = self._places or {}
         for pid, process in merged.items():
@@ -219,7 +180,7 @@ class _Domains:
             uses[holder].add(process)
         return uses, by_container, unresolved
 
-    def _is_mps_server(self, place: Place, process: _Process) -> bool:
+    def _is_mps_server(self, place: Place, process: Process) -> bool:
         """Believe a process that calls itself the MPS server, unless it is a client or its container holds a GPU.
 
         A name is free to choose, and the server's memory is billed to nobody: so a container that the kubelet gave a
@@ -242,7 +203,7 @@ class _Domains:
         return ContainerName("", container.pod_uid, container.container_id[:12])
 
     def _add_containers(
-        self, key: DomainKey, uses: Mapping[ContainerName, _Use] | None, *, hidden: bool
+        self, key: DomainKey, uses: Mapping[ContainerName, Use] | None, *, hidden: bool
     ) -> Collection[ContainerName]:
         """One state for each container that uses the domain or was given a device of it. Returns their names.
 
@@ -256,7 +217,7 @@ class _Domains:
         for name in names:
             use = uses.get(name) if uses is not None else None
             if use is None and uses is not None and not anonymous and name._replace(container="") not in uses:
-                use = _Use()
+                use = Use()
             known = use is not None and use.unknown == 0 and not (hidden and not any(use.kinds.values()))
             self.containers.append(
                 ContainerState(
@@ -277,97 +238,12 @@ class _Domains:
 _HOLDERS = (MemoryClass.CONTAINERS, MemoryClass.HOST, MemoryClass.MPS_SERVER, MemoryClass.UNRESOLVED)
 
 
-def _merge(
-    lists: Mapping[ListKind, ProcessList | Failure], window: UtilizationWindow | Failure | None
-) -> dict[int, _Process] | None:
-    """One entry per pid, or None when a list that may hold processes could not be read.
-
-    A driver without graphics or MPS lists has no such processes to tell of; without the compute list nothing is known.
-    A process that a window does not name was idle in it.
-    """
-    busy = {found.pid: found.sm for found in window.processes} if isinstance(window, UtilizationWindow) else None
-    merged: dict[int, _Process] = {}
-    for kind in _KINDS:
-        rows = lists.get(kind, ProcessList())
-        if isinstance(rows, Failure):
-            if kind is ListKind.COMPUTE or rows.reason is not Reason.NOT_SUPPORTED:
-                return None
-            continue
-        for row in rows.rows:
-            known = merged.get(row.pid)
-            if known is None:
-                merged[row.pid] = _Process(kind, row.used, busy.get(row.pid, 0.0) if busy is not None else None)
-            elif row.used is not None:
-                known.used = row.used if known.used is None else max(known.used, row.used)
-    return merged
-
-
 def _absent(memory: MemoryInfo | Failure) -> bool:
     """Whether the driver has no such numbers for this GPU at all, which is no failure of this cycle."""
     return isinstance(memory, Failure) and memory.reason is Reason.NOT_SUPPORTED
 
 
-def _partition(used: int, uses: Mapping[MemoryClass, _Use]) -> tuple[dict[MemoryClass, int], int]:
-    """What is used, split into classes, and by how much the rows exceed it.
-
-    A class with a process of unknown memory is not known, and neither is what no row explains: they are `unread`
-    together.
-    """
-    known = {kind: use.used for kind, use in uses.items() if use.unknown == 0}
-    rest = used - sum(known.values())
-    least_unknown = sum(use.used for use in uses.values() if use.unknown)
-    known[MemoryClass.REMAINDER if len(known) == len(uses) else MemoryClass.UNREAD] = max(0, rest)
-    return known, max(0, least_unknown - rest)
-
-
-def _clients_hidden(reading: DeviceReading, servers: _Use) -> bool:
+def _clients_hidden(reading: DeviceReading, servers: Use) -> bool:
     """Before Volta the clients run inside the MPS server: its row is theirs, and theirs do not exist."""
     capability = reading.device.compute_capability
     return capability is not None and capability < _FIRST_WITH_CLIENT_ROWS and sum(servers.kinds.values()) > 0
-
-
-def _partial_failures(reading: Reading[Any]) -> tuple[Failure, ...]:
-    """The failures inside a driver's answer: GPUs, memory, lists and samples. An absent call is no error."""
-    value = reading.value
-    if not isinstance(value, DriverReading):
-        return ()
-    found = list(value.failures)
-    for device in value.devices:
-        found += [part for part in (device.failure, device.process_utilization) if isinstance(part, Failure)]
-        for domain in device.domains:
-            found += [part for part in (domain.memory, *domain.lists.values()) if isinstance(part, Failure)]
-    return tuple(sorted((f for f in found if f.reason is not Reason.NOT_SUPPORTED), key=str))
-
-
-def _conditions(
-    driver: DriverReading | None,
-    processes: Reading[ProcessReading],
-    held: Holdings | None,
-    states: Iterable[DeviceState],
-) -> dict[Condition, bool]:
-    """The conditions that this cycle can tell about."""
-    conditions: dict[Condition, bool] = {}
-    if processes.failure is None or processes.failure.reason is Reason.BLIND_PID_NAMESPACE:
-        conditions[Condition.BLIND_PID_NAMESPACE] = processes.failure is not None
-    if held is not None and driver is not None:
-        conditions[Condition.UNKNOWN_DEVICE_ALLOCATED] = held.unknown > 0
-    if driver is not None:
-        domains = [domain for device in driver.devices for domain in device.domains]
-        lists = [answer for domain in domains for answer in domain.lists.values()]
-        conditions[Condition.PROCESS_LIST_TRUNCATED] = any(
-            isinstance(answer, ProcessList) and answer.truncated for answer in lists
-        )
-        conditions[Condition.ROWS_REJECTED] = any(
-            answer.rejected > 0 if isinstance(answer, ProcessList) else answer.reason is Reason.ROWS_REJECTED
-            for answer in lists
-        )
-        conditions[Condition.MPS_DEVICE_ENUMERATION] = driver.mps_enumeration
-        conditions[Condition.UTILIZATION_SAMPLES_REJECTED] = any(
-            isinstance(device.process_utilization, UtilizationWindow) and device.process_utilization.rejected > 0
-            for device in driver.devices
-        )
-        conditions[Condition.MEMORY_VIEW_LIMITED] = any(domain.memory_view_limited for domain in domains)
-        conditions[Condition.OVER_ATTRIBUTED] = any(
-            domain.over_attributed for state in states for domain in state.domains
-        )
-    return conditions

@@ -15,10 +15,13 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
-from simulator import scenario
-from simulator.node import Node, Paths, build_library
+from simulator.driver import build_library
+from simulator.node import Node
 from simulator.nvml.library import LibraryBuildError
+from simulator.paths import Paths
 from simulator.processes import Processes, StartError, fetch, free_address, wait_until_ready
+from simulator.scenario import ScenarioError
+from simulator.scenario_file import load, names
 from simulator.table import table
 
 _PORT = 9836
@@ -41,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     root = Path(tempfile.mkdtemp(prefix="podgpu-demo-"))
     try:
         return _run(given, root)
-    except scenario.ScenarioError as error:
+    except ScenarioError as error:
         print(f"podgpu demo: {error}", file=sys.stderr)
         return 2
     except (StartError, LibraryBuildError) as error:
@@ -54,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    listing = "\n".join(f"  {name:14}{scenario.load(name).description}" for name in scenario.names())
+    listing = "\n".join(f"  {name:14}{load(name).description}" for name in names())
     parser = argparse.ArgumentParser(
         prog="podgpu demo",
         description="Runs the exporter on a simulated shared-GPU node. Needs gcc, no GPU and no cluster.",
@@ -73,7 +76,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _run(given: argparse.Namespace, root: Path) -> int:
-    loaded = scenario.load(given.scenario)
+    loaded = load(given.scenario)
     paths = Paths(root)
     print("building the simulated driver library", file=sys.stderr)
     build_library(paths, loaded)

@@ -15,8 +15,8 @@ from urllib.request import urlopen
 
 from simulator import certificates
 from simulator.claims import NODE
-from simulator.node import Paths
 from simulator.nvml import counters, state
+from simulator.paths import Paths
 
 _START = 20.0  # seconds that a process may take to be ready
 _STOP = 5.0  # seconds that it may take to end

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from simulator import scenario
+from simulator.scenario_file import names
 
 PODGPU = [sys.executable, "-m", "exporter"]
 
@@ -19,7 +19,7 @@ def test_help_and_version():
     assert "exporter" in run("--help").stdout
     assert run("--version").stdout.startswith("podgpu ")
     assert "--web.listen-address" in run("exporter", "--help").stdout
-    assert all(name in run("demo", "--help").stdout for name in scenario.names())
+    assert all(name in run("demo", "--help").stdout for name in names())
 
 
 @pytest.mark.parametrize(

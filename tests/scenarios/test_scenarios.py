@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simulator.allocation import advertised, handed_out
-from simulator.scenario import Load, Memory, ScenarioError, load, names
+from simulator.scenario import Load, Memory, ScenarioError
+from simulator.scenario_file import load, names
 
 MIB = 1 << 20
 _WITH_SM = "description: x\ngpus: [{{}}]\npods: [{{name: p, containers: [{{processes: [{{memory: 1GiB, sm: {}}}]}}]}}]"

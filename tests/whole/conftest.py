@@ -12,10 +12,13 @@ from urllib.error import HTTPError
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from simulator.node import Node, Paths, build_library
+from simulator.driver import build_library
+from simulator.node import Node
 from simulator.nvml import state
+from simulator.paths import Paths
 from simulator.processes import Processes, fetch, free_address, wait_until_ready
-from simulator.scenario import Scenario, load
+from simulator.scenario import Scenario
+from simulator.scenario_file import load
 
 _PATIENCE = 20.0  # seconds until a test gives up waiting for what should come
 

@@ -9,7 +9,7 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as strict_openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 
-from simulator import scenario
+from simulator.scenario_file import names
 from tests.whole.conftest import samples
 
 pytestmark = pytest.mark.whole
@@ -23,7 +23,7 @@ _VOLATILE = re.compile(
 )
 
 
-@pytest.fixture(params=scenario.names())
+@pytest.fixture(params=names())
 def scene(request, make):
     whole = make(request.param)
     # The first cycle is what is shown, so each source has the time that it has by default.

@@ -1,0 +1,91 @@
+"""The values that pass between the parts: frozen, without behaviour beyond their own arithmetic.
+
+Sources make *readings*, attribution joins the readings to a *snapshot*, metrics prints the snapshot. All memory is in
+bytes. Monotonic times are seconds of `time.monotonic`, Unix times are seconds since the epoch.
+"""
+
+from exporter.model.driver import (
+    Device,
+    DeviceReading,
+    DomainReading,
+    DriverReading,
+    ListKind,
+    MemoryInfo,
+    MigDevice,
+    ProcessList,
+    ProcessRow,
+    ProcessUtilization,
+    UtilizationWindow,
+)
+from exporter.model.kubernetes import (
+    DRA_DRIVER,
+    Allocation,
+    AllocationReading,
+    ContainerName,
+    ContainerRef,
+    DeviceKind,
+    DeviceRef,
+    DraAttributes,
+    DraDevice,
+    DraType,
+    LivePods,
+    Place,
+    PodNames,
+    ProcessReading,
+    SliceReading,
+)
+from exporter.model.reading import (
+    Reading,
+)
+from exporter.model.snapshot import (
+    Condition,
+    ContainerState,
+    DeviceState,
+    DomainKey,
+    DomainState,
+    Isolation,
+    MemoryClass,
+    Snapshot,
+    SourceState,
+    Totals,
+)
+
+__all__ = [
+    "DRA_DRIVER",
+    "Allocation",
+    "AllocationReading",
+    "Condition",
+    "ContainerName",
+    "ContainerRef",
+    "ContainerState",
+    "Device",
+    "DeviceKind",
+    "DeviceReading",
+    "DeviceRef",
+    "DeviceState",
+    "DomainKey",
+    "DomainReading",
+    "DomainState",
+    "DraAttributes",
+    "DraDevice",
+    "DraType",
+    "DriverReading",
+    "Isolation",
+    "ListKind",
+    "LivePods",
+    "MemoryClass",
+    "MemoryInfo",
+    "MigDevice",
+    "Place",
+    "PodNames",
+    "ProcessList",
+    "ProcessReading",
+    "ProcessRow",
+    "ProcessUtilization",
+    "Reading",
+    "SliceReading",
+    "Snapshot",
+    "SourceState",
+    "Totals",
+    "UtilizationWindow",
+]

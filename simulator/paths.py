@@ -1,0 +1,66 @@
+"""Where everything is in the folder of a simulated node."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Paths:
+    """Where everything is in a node's folder."""
+
+    root: Path
+
+    @property
+    def library(self) -> Path:
+        """The folder of the driver library."""
+        return self.root / "lib"
+
+    @property
+    def driver_state(self) -> Path:
+        """What the driver library answers from."""
+        return self.root / "nvml.state"
+
+    @property
+    def driver_calls(self) -> Path:
+        """Where the driver library counts its calls."""
+        return self.root / "nvml.calls"
+
+    @property
+    def kubelet_state(self) -> Path:
+        """What the kubelet answers from."""
+        return self.root / "kubelet.json"
+
+    @property
+    def kubelet_socket(self) -> Path:
+        """The kubelet's PodResources socket."""
+        return self.root / "kubelet.sock"
+
+    @property
+    def apiserver_state(self) -> Path:
+        """What the API server answers from; only of a node whose scenario needs one."""
+        return self.root / "apiserver.json"
+
+    @property
+    def apiserver_address(self) -> Path:
+        """Where the API server listens, as HOST:PORT."""
+        return self.root / "apiserver.address"
+
+    @property
+    def service_account(self) -> Path:
+        """Stands for /var/run/secrets/kubernetes.io/serviceaccount."""
+        return self.root / "serviceaccount"
+
+    @property
+    def procfs(self) -> Path:
+        """Stands for /proc."""
+        return self.root / "proc"
+
+    @property
+    def sysfs(self) -> Path:
+        """Stands for /sys."""
+        return self.root / "sys"
+
+    @property
+    def logs(self) -> Path:
+        """Stands for /var/log."""
+        return self.root / "log"
