@@ -9,7 +9,7 @@ import pytest
 from simulator.kubelet import write_state
 from simulator.nvml import counters
 from simulator.nvml.state import Fault
-from simulator.scenario import load
+from simulator.scenario_file import load
 
 pytestmark = pytest.mark.whole
 
