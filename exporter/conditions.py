@@ -1,6 +1,7 @@
 """What makes a cycle's numbers incomplete: conditions of the node, and failures inside the driver's answer. Pure."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 from exporter.allocation import Holdings
@@ -23,9 +24,13 @@ def partial_failures(reading: Reading[Any]) -> tuple[Failure, ...]:
         return ()
     found = list(value.failures)
     for device in value.devices:
-        found += [part for part in (device.failure, device.process_utilization) if isinstance(part, Failure)]
+        if device.failure is not None:
+            found.append(device.failure)
+        parts: list[object] = [device.process_utilization]
         for domain in device.domains:
-            found += [part for part in (domain.memory, *domain.lists.values()) if isinstance(part, Failure)]
+            parts += [domain.memory, *domain.lists.values()]
+        name = f"GPU {device.device.index}"
+        found += [replace(part, detail=f"{name}: {part.detail}") for part in parts if isinstance(part, Failure)]
     return tuple(sorted((f for f in found if f.reason is not Reason.NOT_SUPPORTED), key=str))
 
 

@@ -26,6 +26,7 @@ class Reason(StrEnum):
     DRIVER_ERROR = "driver_error"
     NO_GPUS = "no_gpus"
     GPU_LOST = "gpu_lost"
+    NOT_FOUND = "not_found"  # the driver knows nothing of what was asked for
     TRANSIENT = "transient"
     ROWS_REJECTED = "rows_rejected"
     INCONSISTENT = "inconsistent"  # numbers that contradict each other, such as used above total

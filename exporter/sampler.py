@@ -103,7 +103,7 @@ class Sampler:
         self._slices: Worker[Reading[SliceReading]] = Worker("resourceslices", clock=clock)
         self._claimed: frozenset[DraDevice] = frozenset()  # as the kubelet last told
         self._last_end = clock.monotonic()
-        self._logged: dict[str, frozenset[Reason]] = {}
+        self._logged: dict[str, frozenset[tuple[Reason, str]]] = {}  # by source: reason, and what it is about
 
     def run(self, stop: threading.Event) -> None:
         """Cycle after cycle until `stop` is set. Beats that a long cycle ran over are skipped, not caught up."""
@@ -169,18 +169,17 @@ class Sampler:
         return True
 
     def _log_changes(self, snapshot: Snapshot) -> None:
-        """One line when a source begins to fail for a reason, and one when it is well again."""
+        """One line when something of a source begins to fail for a reason, and one when all of it is well again."""
         for state in snapshot.sources:
             problems = (*((state.failure,) if state.failure is not None else ()), *state.errors)
-            reasons = frozenset(problem.reason for problem in problems)
             before = self._logged.get(state.source, frozenset())
-            for problem in problems:
-                if problem.reason not in before:
+            now = {(problem.reason, problem.detail.partition(":")[0]): problem for problem in problems}
+            for key, problem in now.items():
+                if key not in before:
                     log.warning("source %s: %s", state.source, problem)
-                    before |= {problem.reason}
-            if self._logged.get(state.source) and not reasons:
+            if before and not now:
                 log.info("source %s: well again", state.source)
-            self._logged[state.source] = reasons
+            self._logged[state.source] = frozenset(now)
 
 
 def _answer(source: str, worker: Worker[Reading[T]], *, until: float) -> Reading[T]:

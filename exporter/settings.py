@@ -159,8 +159,9 @@ FLAGS: tuple[Flag, ...] = (
     Flag("path.logs", "/var/log", "the node's log directory, whose containers/ and pods/ name the pods", "DIR", _path),
     Flag(
         "kubelet.socket",
-        "/var/lib/kubelet/pod-resources/kubelet.sock",
-        "socket of the kubelet's PodResources API (mount its directory, not the socket)",
+        "",
+        "socket of the kubelet's PodResources API (mount its directory, not the socket); "
+        "default: where the kubelet, k0s or microk8s keep it",
         "SOCKET",
         _socket,
     ),

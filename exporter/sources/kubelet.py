@@ -17,7 +17,7 @@ Not here: whether a pod has finished. Before Kubernetes 1.34 the kubelet lists f
 import math
 import os
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -59,21 +59,25 @@ class _Belief:
 class KubeletSource:
     """Reads one kubelet. `deadline` (seconds) is for a whole reading: List and GetAllocatableResources get half each.
 
+    Without a `socket_path` the `places` where distributions keep the socket are tried until one is there.
     `extra_resources` are resource names that mean a GPU although neither name nor id shows it, such as those of
     passthrough plugins. In `reservation_namespaces` pods only hold devices for a scheduler.
     """
 
     def __init__(
         self,
-        socket_path: str | os.PathLike[str],
+        socket_path: str | os.PathLike[str] = "",
         *,
         deadline: float,
         extra_resources: Collection[str] = (),
         reservation_namespaces: Collection[str] = (),
+        places: Sequence[str] = podresources.KNOWN_SOCKETS,
         monotonic: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        self._client = podresources.Client(socket_path, deadline=deadline / 2)
+        self._deadline = deadline / 2
+        self._places = places
+        self._client = podresources.Client(socket_path, deadline=self._deadline) if socket_path else None
         self._extra_resources = frozenset(extra_resources)
         self._reservation_namespaces = frozenset(reservation_namespaces)
         self._monotonic = monotonic
@@ -95,11 +99,15 @@ class KubeletSource:
 
     def close(self) -> None:
         """Ends a reading that another thread waits for."""
-        self._client.close()
+        if self._client is not None:
+            self._client.close()
 
     def _read(self) -> AllocationReading | Failure:
-        socket = self._socket()
-        pods = {id(pod): pod for pod in self._list()}
+        if self._client is None:
+            self._client = podresources.Client(podresources.find_socket(self._places), deadline=self._deadline)
+        client = self._client
+        socket = _identity(client.socket_path)
+        pods = {id(pod): pod for pod in self._list(client)}
         before = self._known
         # The client gives the same value for a pod that has not changed, and keeps it, so its identity is enough.
         self._known = {key: before.get(key) or (pod, tuple(self._allocations(pod))) for key, pod in pods.items()}
@@ -110,22 +118,22 @@ class KubeletSource:
             return doubt
         now = self._monotonic()
         if changed or self._allocatable is None or now >= self._allocatable_until:
-            self._allocatable = self._ask_allocatable()
+            self._allocatable = self._ask_allocatable(client)
             self._allocatable_until = now + ALLOCATABLE_EVERY
         return AllocationReading(allocations, self._allocatable)
 
-    def _list(self) -> tuple[podresources.PodResources, ...]:
+    def _list(self, client: podresources.Client) -> tuple[podresources.PodResources, ...]:
         """The pods. A call that was refused for other clients' sake is tried once more; it costs next to nothing."""
         try:
-            return self._client.list()
+            return client.list()
         except podresources.RateLimited:
             self._sleep(RETRY)
-            return self._client.list()
+            return client.list()
 
-    def _ask_allocatable(self) -> tuple[tuple[str, DeviceRef], ...] | None:
+    def _ask_allocatable(self, client: podresources.Client) -> tuple[tuple[str, DeviceRef], ...] | None:
         """Pairs of resource and device; None where the kubelet has no such call or failed at it."""
         try:
-            entries = self._client.allocatable().devices
+            entries = client.allocatable().devices
         except podresources.PodResourcesError:
             return None  # the caller sees the None; what was handed out is worth having without it
         return tuple((entry.resource, device) for entry in entries for device in self._devices(entry))
@@ -147,14 +155,6 @@ class KubeletSource:
                 )
         self._belief = _Belief(socket, allocations)
         return None
-
-    def _socket(self) -> tuple[int, ...] | None:
-        """What changes when the socket is replaced. The time too, as a file system may give out an inode again."""
-        try:
-            status = os.stat(self._client.socket_path)
-        except OSError:
-            return None  # the call that follows says why
-        return status.st_dev, status.st_ino, status.st_ctime_ns
 
     def _allocations(self, pod: podresources.PodResources) -> Iterator[Allocation]:
         """One for each container and resource that has devices which count."""
@@ -185,6 +185,15 @@ class KubeletSource:
         if any(vendor == other or vendor.endswith(f".{other}") for other in _OTHER_VENDORS):
             return False
         return vendor == "nvidia.com" or "gpu" in resource.lower()
+
+
+def _identity(socket_path: str) -> tuple[int, ...] | None:
+    """What changes when the socket is replaced. The time too, as a file system may give out an inode again."""
+    try:
+        status = os.stat(socket_path)
+    except OSError:
+        return None  # the call that follows says why
+    return status.st_dev, status.st_ino, status.st_ctime_ns
 
 
 def _claimed_devices(claims: Iterable[podresources.DynamicResource]) -> tuple[DeviceRef, ...]:

@@ -9,7 +9,7 @@ A GPU that was seen once is remembered, so that it is reported as gone and not m
 import contextlib
 import logging
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pynvml
 
@@ -38,7 +38,8 @@ class _GpuWorker:
     """One NVML index: opens the GPU that is there now, and reads it."""
 
     def __init__(self, index: int, *, interval: float, clock: Clock) -> None:
-        self.worker: Worker[DeviceReading | _Unusable] = Worker(f"gpu-{index}", clock=clock)
+        # A GPU that needs longer than the deadline is shown one cycle late instead of never.
+        self.worker: Worker[DeviceReading | _Unusable] = Worker(f"GPU {index}", clock=clock, max_age=1.5 * interval)
         self.device: Device | None = None  # the last one opened here
         self._index = index
         self._interval = interval
@@ -64,7 +65,7 @@ class _GpuWorker:
             return _Unusable(error.problem)
         except GpuGoneError as error:
             self._gpu = None
-            return error.problem
+            return replace(error.problem, detail=f"GPU {self._index}: {error.problem.detail}")
 
 
 class NvmlSource:

@@ -42,7 +42,7 @@ _CLASSES: dict[int, tuple[CodeClass, Reason]] = {
     pynvml.NVML_ERROR_TIMEOUT: (CodeClass.TRANSIENT, Reason.TRANSIENT),
     pynvml.NVML_ERROR_NO_DATA: (CodeClass.TRANSIENT, Reason.TRANSIENT),
     pynvml.NVML_ERROR_UNKNOWN: (CodeClass.TRANSIENT, Reason.DRIVER_ERROR),
-    pynvml.NVML_ERROR_NOT_FOUND: (CodeClass.NOTHING, Reason.TRANSIENT),
+    pynvml.NVML_ERROR_NOT_FOUND: (CodeClass.NOTHING, Reason.NOT_FOUND),
 }
 
 _ADVICE = {

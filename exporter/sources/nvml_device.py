@@ -19,6 +19,7 @@ from exporter.model import (
 )
 from exporter.sources.nvml_codes import CodeClass, classify, failure
 from exporter.sources.nvml_lists import ProcessLists
+from exporter.sources.nvml_rows import MOST_MEMORY
 from exporter.sources.nvml_utilization import UtilizationSamples
 
 T = TypeVar("T")
@@ -102,7 +103,9 @@ class Gpu:
         capability = optional("nvmlDeviceGetCudaComputeCapability", pynvml.nvmlDeviceGetCudaComputeCapability)
         mode = optional("nvmlDeviceGetComputeMode", pynvml.nvmlDeviceGetComputeMode)
         persistence = optional("nvmlDeviceGetPersistenceMode", pynvml.nvmlDeviceGetPersistenceMode)
-        mig = optional("nvmlDeviceGetMigMode", pynvml.nvmlDeviceGetMigMode)
+        mig = self._ask("nvmlDeviceGetMigMode", pynvml.nvmlDeviceGetMigMode, self._handle)
+        if isinstance(mig, Failure) and mig.reason is not Reason.NOT_SUPPORTED:
+            raise GpuGoneError(mig)  # taken for whole, a GPU under MIG would show nothing but refusals
         return Device(
             index=index,
             uuid=uuid,
@@ -112,7 +115,7 @@ class Gpu:
             compute_capability=(capability[0], capability[1]) if capability is not None else None,
             compute_mode=_COMPUTE_MODES.get(mode, "") if isinstance(mode, int) else "",
             persistence=bool(persistence) if persistence is not None else None,
-            mig_mode=bool(mig[0]) if mig is not None else None,
+            mig_mode=None if isinstance(mig, Failure) else bool(mig[0]),
         )
 
     def read(self) -> DeviceReading:
@@ -182,25 +185,37 @@ class Gpu:
         return float(answer.gpu) / 100.0
 
     def _mig_handles(self) -> list[tuple[object, MigDevice]]:
-        """The MIG devices of this moment. Never kept: the driver reuses a handle's value for another instance."""
-        count = self._ask("nvmlDeviceGetMaxMigDeviceCount", pynvml.nvmlDeviceGetMaxMigDeviceCount, self._handle)
+        """The MIG devices of this moment. Never kept: the driver reuses a handle's value for another instance.
+
+        Only "not found" is an empty slot. With any other answer a part of the GPU would be missing unseen, so the whole
+        GPU is given up for this cycle (GpuGoneError).
+        """
+        count = self._certain("nvmlDeviceGetMaxMigDeviceCount", pynvml.nvmlDeviceGetMaxMigDeviceCount, self._handle)
         found: list[tuple[object, MigDevice]] = []
-        for slot in range(count if isinstance(count, int) else 0):
+        for slot in range(count):
             handle = self._ask(
                 "nvmlDeviceGetMigDeviceHandleByIndex", pynvml.nvmlDeviceGetMigDeviceHandleByIndex, self._handle, slot
             )
             if isinstance(handle, Failure):
-                continue  # an empty slot; the ones behind it may be in use
-            uuid = self._ask("nvmlDeviceGetUUID", pynvml.nvmlDeviceGetUUID, handle, mig=True)
-            gpu_instance = self._ask("nvmlDeviceGetGpuInstanceId", pynvml.nvmlDeviceGetGpuInstanceId, handle, mig=True)
-            compute_instance = self._ask(
-                "nvmlDeviceGetComputeInstanceId", pynvml.nvmlDeviceGetComputeInstanceId, handle, mig=True
+                if handle.reason is Reason.NOT_FOUND:
+                    continue  # the slots behind it may be in use
+                raise GpuGoneError(handle)
+            uuid = _text(self._certain("nvmlDeviceGetUUID", pynvml.nvmlDeviceGetUUID, handle))
+            gpu_instance = self._certain("nvmlDeviceGetGpuInstanceId", pynvml.nvmlDeviceGetGpuInstanceId, handle)
+            compute_instance = self._certain(
+                "nvmlDeviceGetComputeInstanceId", pynvml.nvmlDeviceGetComputeInstanceId, handle
             )
-            if isinstance(gpu_instance, int) and isinstance(compute_instance, int) and not isinstance(uuid, Failure):
-                profile = self._profiles.get(_text(uuid)) or self._mig_profile(handle)
-                found.append((handle, MigDevice(_text(uuid), gpu_instance, compute_instance, profile)))
+            profile = self._profiles.get(uuid) or self._mig_profile(handle)
+            found.append((handle, MigDevice(uuid, gpu_instance, compute_instance, profile)))
         self._profiles = {mig_device.uuid: mig_device.profile for _, mig_device in found}
         return found
+
+    def _certain(self, call: str, function: Any, *arguments: Any) -> Any:  # noqa: ANN401
+        """As `_ask`, for what nothing can be said without. Raises GpuGoneError."""
+        answer = self._ask(call, function, *arguments, mig=True)
+        if isinstance(answer, Failure):
+            raise GpuGoneError(answer)
+        return answer
 
     def _mig_profile(self, handle: object) -> str:
         """The profile as NVIDIA writes it, such as 1g.10gb: from the name, else from the instance's attributes."""
@@ -244,7 +259,8 @@ def _plausible(memory: MemoryInfo, *, reported_used: int) -> MemoryInfo | Failur
         return Failure(Reason.NOT_SUPPORTED, "the driver reports no memory of its own for this GPU")
     # The driver's "used" is compared both ways, with and without the reserved part: versions differ on it.
     apart = min(abs(reported_used - memory.used), abs(reported_used - memory.used - (memory.reserved or 0)))
-    if memory.used < -_SLACK or memory.free > memory.total or apart > _SLACK:
+    contradiction = memory.used < -_SLACK or memory.free > memory.total or apart > _SLACK
+    if contradiction or memory.total > MOST_MEMORY:
         return Failure(
             Reason.INCONSISTENT,
             f"memory of {memory.total} bytes with {memory.free} free, {memory.reserved} reserved, {reported_used} used",

@@ -15,12 +15,11 @@ import pynvml
 from exporter.errors import Failure, Reason
 from exporter.model import ListKind, ProcessList, ProcessRow
 from exporter.sources.nvml_codes import CodeClass, classify, failure
-from exporter.sources.nvml_rows import LARGEST_PID, MARK, RowBuffer
+from exporter.sources.nvml_rows import LARGEST_PID, MARK, MOST_MEMORY, RowBuffer
 
 KERNEL_LIST_LIMIT = 950  # the kernel driver drops every process above this number without an error
 _LONGEST_ROW = 40  # room for every layout that a driver has written
 _NOT_AVAILABLE = 0xFFFFFFFFFFFFFFFF
-_MOST_MEMORY = 1 << 46  # bytes; what drivers return in place of a number is larger, and no GPU has as much
 
 # Row layouts by length: pid, bytes used; the rest (instance ids, protected memory) is not needed here.
 _ROWS = {
@@ -87,7 +86,7 @@ def _accept(
             continue
         if used == _NOT_AVAILABLE:
             accepted.append(ProcessRow(pid, None))
-        elif used <= (_MOST_MEMORY if capacity_bytes is None else capacity_bytes):
+        elif used <= (MOST_MEMORY if capacity_bytes is None else capacity_bytes):
             accepted.append(ProcessRow(pid, used))
     rejected = count - len(accepted)
     if rejected * 2 >= count > 0:

@@ -15,6 +15,7 @@ from typing import Any
 import pynvml
 
 LARGEST_PID = 4 * 1024 * 1024  # the kernel's PID_MAX_LIMIT on 64 bits
+MOST_MEMORY = 1 << 46  # bytes; what drivers return in place of a number is larger, and no GPU has as much
 MARK = b"\xa5"
 _FIRST_CAPACITY = 256
 _LARGEST_CAPACITY = 4096

@@ -4,6 +4,9 @@ A driver call, or a read below /proc, can hang in the kernel, and no Python thre
 thing that may hang has one worker: while its call is out, no second one is made, the caller waits until a deadline and
 then goes on without it. A hang costs one thread and its own numbers, however long it lasts, and is over by itself when
 the call returns.
+
+What is merely slow is not lost: an outcome that came after its deadline is the answer of the next round, if by then it
+was asked for no longer than `max_age` ago.
 """
 
 import logging
@@ -33,11 +36,14 @@ class _Call(Generic[T]):
 class Worker(Generic[T]):
     """Runs one job at a time on a thread of its own. The thread is a daemon: a hung call must not hold up the exit."""
 
-    def __init__(self, name: str, *, clock: Clock) -> None:
+    def __init__(self, name: str, *, clock: Clock, max_age: float = 0.0) -> None:
+        """`max_age` is in seconds; with 0 an outcome that is too late is dropped."""
         self._name = name
         self._clock = clock
+        self._max_age = max_age
         self._calls: SimpleQueue[_Call[T] | None] = SimpleQueue()
         self._current: _Call[T] | None = None
+        self._late: _Call[T] | None = None  # the call before, if it ended after its deadline
         self._thread: threading.Thread | None = None
 
     @property
@@ -49,6 +55,7 @@ class Worker(Generic[T]):
         """Start the job, unless an earlier one has not returned; then `answer` tells of that one."""
         if self.busy:
             return
+        self._late = self._current if self._current is not None and self._current.given_up else None
         self._current = _Call(job, self._clock.monotonic())
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
@@ -58,19 +65,20 @@ class Worker(Generic[T]):
     def answer(self, *, until: float) -> tuple[T | Failure, float]:
         """The outcome of the job and its seconds, waiting until the monotonic time `until` at the latest.
 
-        A call is waited for once. Asked about again while it is still out, the answer is a failure at once; the
-        outcome that it brings in the end is old news and is dropped by the next `ask`.
+        A call is waited for once. Asked about again while it is still out, the answer is a failure at once.
         """
         call = self._current
         if call is None:
             return Failure(Reason.INTERNAL, f"{self._name} was not asked"), 0.0
-        if not call.done.wait(0.0 if call.given_up else max(0.0, until - self._clock.monotonic())):
-            call.given_up = True
-            waited = self._clock.monotonic() - call.asked_at
-            return Failure(Reason.TIMEOUT, f"{self._name}: a call has not returned for {waited:.0f} s"), waited
-        if call.outcome is None or call.given_up:
-            return Failure(Reason.TIMEOUT, f"{self._name}: a call returned too late"), call.seconds
-        return call.outcome, call.seconds
+        if call.done.wait(0.0 if call.given_up else max(0.0, until - self._clock.monotonic())) and not call.given_up:
+            return _outcome(call), call.seconds
+        call.given_up = True
+        now = self._clock.monotonic()
+        late, self._late = self._late, None
+        if late is not None and now - late.asked_at <= self._max_age:
+            return _outcome(late), late.seconds
+        waited = now - call.asked_at
+        return Failure(Reason.TIMEOUT, f"{self._name}: a call has not returned for {waited:.0f} s"), waited
 
     def stop(self) -> None:
         """Let the thread end after its present call. Does not wait: the call may never return."""
@@ -86,3 +94,7 @@ class Worker(Generic[T]):
                 call.outcome = Failure(Reason.INTERNAL, f"{self._name}: {type(error).__name__}: {error}")
             call.seconds = self._clock.monotonic() - started
             call.done.set()
+
+
+def _outcome(call: _Call[T]) -> T | Failure:
+    return call.outcome if call.outcome is not None else Failure(Reason.INTERNAL, "a call ended without an outcome")

@@ -16,7 +16,7 @@ from tests.builders import in_pod, names_of, snapshot_of
 from tests.driver.conftest import GIB, MIB, gpu, value
 
 # Blanks of NVML, DCGM and nvidia-smi among plain sizes.
-capacities = st.sampled_from([0, 1, MIB, GIB, 80 * GIB])
+capacities = st.sampled_from([0, 1, MIB, GIB, 80 * GIB, 2**47, 2**63 - 14, 2**64 - 1])
 numbers = capacities | st.sampled_from([79 * GIB, 81 * GIB, 2**47, 2**63 - 1, 2**63 - 14, 2**63, 2**64 - 2, 2**64 - 1])
 pids = st.sampled_from([0, 1, 11, 12, 4194304, 2**31, 2**32 - 1])
 rows = st.lists(

@@ -26,6 +26,9 @@ def instance(number, mig_uuid, *, slot=0, used=GIB, slices=1):
     )
 
 
+MIG_GPU = gpu(0, mig_mode=True, instances=(instance(1, "MIG-x"), instance(2, "MIG-y", slot=2)))
+
+
 def row(pid, gpu_instance, used=GIB):
     return Row(pid, used=used, gpu_instance=gpu_instance, compute_instance=0)
 
@@ -150,3 +153,36 @@ def test_b73_an_instance_whose_calls_fail_shows_no_zero(driver, symbol):
         assert (state.used, domain.capacity, dict(domain.classes)) == (GIB, None, {})
     errors = {state.source: [problem.reason for problem in state.errors] for state in snapshot.sources}
     assert errors["nvml"] == [Reason.DRIVER_ERROR]
+
+
+@pytest.mark.parametrize(
+    "symbol",
+    [
+        "nvmlDeviceGetMaxMigDeviceCount",
+        "nvmlDeviceGetMigDeviceHandleByIndex",
+        "nvmlDeviceGetGpuInstanceId",
+        "nvmlDeviceGetComputeInstanceId",
+        "nvmlDeviceGetMigMode",
+    ],
+)
+def test_a_mig_gpu_that_cannot_be_seen_whole_is_down_and_not_smaller(driver, symbol):
+    fault = Fault(symbol, gpu=0, code=pynvml.NVML_ERROR_UNKNOWN)
+    driver.write(MIG_GPU, gpu(1), faults=(fault,))
+    source = driver.source()
+    reading = value(source.read())
+    assert [found.device.index for found in reading.devices if found.failure is None] == [1]
+    problems = [*reading.failures, *(found.failure for found in reading.devices if found.failure is not None)]
+    assert [problem.reason for problem in problems] == [Reason.DRIVER_ERROR]
+    assert "GPU 0" in problems[0].detail
+    driver.write(MIG_GPU, gpu(1))
+    assert len(devices(source.read())[0].domains) == len(MIG_GPU.instances)
+
+
+def test_an_instance_that_is_destroyed_between_two_calls_costs_itself_for_a_cycle(driver):
+    fault = Fault("nvmlDeviceGetMemoryInfo_v2", gpu=0, calls=1, code=pynvml.NVML_ERROR_INVALID_ARGUMENT)
+    driver.write(MIG_GPU, faults=(fault,))
+    source = driver.source()
+    first, *others = devices(source.read())[0].domains
+    assert first.memory.reason is Reason.DRIVER_ERROR
+    assert all(domain.memory.total for domain in others)
+    assert devices(source.read())[0].domains[0].memory.total

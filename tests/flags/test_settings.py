@@ -10,7 +10,7 @@ def test_defaults():
     assert (found.interval, found.deadline) == (5.0, 2.0)
     assert found.listen_addresses == (":9836",)
     assert found.telemetry_path == "/metrics"
-    assert found.kubelet_socket == "/var/lib/kubelet/pod-resources/kubelet.sock"
+    assert found.kubelet_socket == ""
     assert found.exporter_metrics
 
 

@@ -9,6 +9,7 @@ from exporter.errors import Failure, Reason
 from exporter.model import Allocation, AllocationReading, ContainerName, DeviceKind, DeviceRef
 from exporter.sources import kubelet as module
 from exporter.sources.kubelet import GRACE, RETRY, KubeletSource
+from simulator.kubelet import serve, write_state
 
 U1 = "GPU-11111111-1111-1111-1111-111111111111"
 U2 = "GPU-22222222-2222-2222-2222-222222222222"
@@ -335,3 +336,34 @@ class TestRestart:
         node.says(pods=[])
         node.start()
         assert "restarted 0 s ago" in failure(known).detail
+
+
+def test_k08_k12_without_a_path_the_known_places_are_tried_until_one_is_there(tmp_path):
+    places = [str(tmp_path / "none.sock"), str(tmp_path / "kubelet.sock")]
+    source = KubeletSource(deadline=5.0, places=places)
+    failure = source.read().failure
+    assert failure.reason is Reason.SOCKET_MISSING
+    assert all(place in failure.detail for place in places)
+    write_state(tmp_path / "state", {"pods": []})
+    with serve(places[1], tmp_path / "state"):
+        assert source.read().value == AllocationReading((), ())
+
+
+def test_what_can_be_handed_out_is_asked_for_twice_a_minute_and_after_each_change(tmp_path):
+    now = 0.0
+    socket, state = tmp_path / "kubelet.sock", tmp_path / "state"
+    write_state(state, {"pods": []})
+    with serve(socket, state) as kubelet:
+        source = KubeletSource(socket, deadline=5.0, monotonic=lambda: now)
+        for _ in range(6):
+            source.read()
+            now += 5.0
+        assert (kubelet.calls["List"], kubelet.calls["GetAllocatableResources"]) == (6, 1)
+        source.read()
+        assert kubelet.calls["GetAllocatableResources"] == 2
+        devices = [{"resource": "nvidia.com/gpu", "ids": [U1]}]
+        write_state(
+            state, {"pods": [{"namespace": "n", "name": "p", "containers": [{"name": "c", "devices": devices}]}]}
+        )
+        source.read()
+        assert kubelet.calls["GetAllocatableResources"] == 3

@@ -2,6 +2,8 @@
 
 import threading
 
+import pytest
+
 from exporter.clock import Clock
 from exporter.errors import Failure, Reason
 from exporter.sources.worker import Worker
@@ -14,8 +16,8 @@ class Time:
         return self.now
 
 
-def make(time=None):
-    return Worker("w", clock=Clock(monotonic=time or Time()))
+def make(time=None, max_age=0.0):
+    return Worker("w", clock=Clock(monotonic=time or Time()), max_age=max_age)
 
 
 def test_an_answer_comes_with_its_seconds():
@@ -63,4 +65,53 @@ def test_a_call_is_waited_for_once_and_its_late_answer_is_dropped():
         pass
     worker.ask(lambda: "new")
     assert worker.answer(until=1e9)[0] == "new"
+    worker.stop()
+
+
+@pytest.mark.parametrize(("elapsed", "used"), [(7.0, True), (7.6, False)])
+def test_b69_a_slow_answer_is_the_next_rounds_if_it_is_not_too_old(elapsed, used):
+    time, entered, release = Time(), [threading.Event() for _ in range(2)], [threading.Event() for _ in range(2)]
+    worker = make(time, max_age=7.5)
+    rounds = iter(range(2))
+
+    def slow():
+        number = next(rounds)
+        entered[number].set()
+        release[number].wait(10)
+        return number
+
+    worker.ask(slow)
+    entered[0].wait(10)
+    time.now += 2
+    assert worker.answer(until=time.now)[0].reason is Reason.TIMEOUT
+    release[0].set()
+    while worker.busy:
+        pass
+    time.now = 100.0 + elapsed
+    worker.ask(slow)
+    entered[1].wait(10)
+    outcome, _ = worker.answer(until=time.now)
+    assert outcome == 0 if used else outcome.reason is Reason.TIMEOUT
+    assert worker.answer(until=time.now)[0].reason is Reason.TIMEOUT  # it is the answer of one round only
+    release[1].set()
+    worker.stop()
+
+
+def test_an_answer_in_time_goes_before_a_late_one():
+    time, entered, release = Time(), threading.Event(), threading.Event()
+    worker = make(time, max_age=60.0)
+
+    def slow():
+        entered.set()
+        release.wait(10)
+        return "late"
+
+    worker.ask(slow)
+    entered.wait(10)
+    assert worker.answer(until=time.now)[0].reason is Reason.TIMEOUT
+    release.set()
+    while worker.busy:
+        pass
+    worker.ask(lambda: "in time")
+    assert worker.answer(until=1e9)[0] == "in time"
     worker.stop()
