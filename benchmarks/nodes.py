@@ -45,7 +45,7 @@ def mps_node(*, gpus: int, clients: int, pods: int, generation: int = 0) -> Scen
                             ("compute", "mps"),
                             sm=Load(2, 2),
                         )
-                        for gpu, size in ((gpu, 300 + client) for gpu, client in mine)
+                        for gpu, size in ((gpu, 300 + client % clients) for gpu, client in mine)
                     ),
                 ),
             ),
