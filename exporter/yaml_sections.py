@@ -14,8 +14,8 @@ _TRUE = frozenset({"true", "yes", "on"})
 _FALSE = frozenset({"false", "no", "off"})
 
 
-class WebConfigError(Exception):
-    """The web configuration cannot be used. The message is one line: file, line, key, and what to change."""
+class ConfigFileError(Exception):
+    """A configuration file cannot be used. The message is one line: file, line, key, and what to change."""
 
 
 class Section:
@@ -39,7 +39,7 @@ class Section:
     def __iter__(self) -> Iterator[str]:
         return iter(self._values)
 
-    def fail(self, key: str, problem: str) -> WebConfigError:
+    def fail(self, key: str, problem: str) -> ConfigFileError:
         """The error that `key` has `problem`; the caller raises it."""
         line = self._values[key][0] if key in self._values else self._line
         return self._error(line, self._path(key), problem)
@@ -97,28 +97,28 @@ class Section:
     def _path(self, key: str) -> str:
         return f"{self._name}.{key}" if self._name else key
 
-    def _error(self, line: int, path: str, problem: str) -> WebConfigError:
+    def _error(self, line: int, path: str, problem: str) -> ConfigFileError:
         subject = f"{path}: " if path else ""
-        return WebConfigError(f"{self._origin}:{line}: {subject}{problem}")
+        return ConfigFileError(f"{self._origin}:{line}: {subject}{problem}")
 
 
 def read_root(origin: Path, known: frozenset[str]) -> Section:
     """The outermost mapping of a file.
 
     Raises:
-        WebConfigError: unreadable, no YAML, or not a mapping of known keys.
+        ConfigFileError: unreadable, no YAML, or not a mapping of known keys.
     """
     try:
         node = yaml.compose(origin.read_bytes(), Loader=yaml.SafeLoader)
     except OSError as error:
-        raise WebConfigError(f"{origin}: cannot be read: {error.strerror}") from error
+        raise ConfigFileError(f"{origin}: cannot be read: {error.strerror}") from error
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark is not None else 1
-        raise WebConfigError(f"{origin}:{line}: is not valid YAML: {error.problem}") from error
+        raise ConfigFileError(f"{origin}:{line}: is not valid YAML: {error.problem}") from error
     except (yaml.YAMLError, UnicodeError) as error:
-        raise WebConfigError(f"{origin}: is not valid YAML: it holds characters that are no text") from error
+        raise ConfigFileError(f"{origin}: is not valid YAML: it holds characters that are no text") from error
     except RecursionError as error:
-        raise WebConfigError(f"{origin}: is not valid YAML: nested too deeply") from error
+        raise ConfigFileError(f"{origin}: is not valid YAML: nested too deeply") from error
     return Section(node, origin=origin, known=known)
 
 

@@ -14,7 +14,8 @@ from enum import StrEnum, unique
 from pathlib import Path
 from types import MappingProxyType
 
-from exporter.web.yaml_sections import Section, WebConfigError, read_root
+from exporter.yaml_sections import ConfigFileError as WebConfigError
+from exporter.yaml_sections import Section, read_root
 
 __all__ = ["ClientAuth", "TlsConfig", "WebConfig", "WebConfigError", "read_web_config"]
 
