@@ -28,7 +28,7 @@ golden: $(VENV)/.installed-dev ## write the golden pages anew; review the differ
 	$(BIN)/python -m pytest tests/whole/test_golden_pages.py --write-golden -q
 
 proto: $(VENV)/.installed-dev ## generate the gRPC code anew
-	$(BIN)/python -m podresources.v1.generate
+	$(BIN)/python -m podresources.generate
 
 docs: $(VENV)/.installed-dev ## generate docs/metrics.md and docs/configuration.md anew
 	$(BIN)/python -m exporter.metrics.documentation > docs/metrics.md

@@ -25,11 +25,9 @@ from exporter.model import (
     DomainState,
     DriverReading,
     Isolation,
-    ListKind,
     LivePods,
     MemoryClass,
     MemoryInfo,
-    Place,
     PodNames,
     ProcessReading,
     Reading,
@@ -37,9 +35,9 @@ from exporter.model import (
     Snapshot,
     SourceState,
 )
+from exporter.owners import Owners
 from exporter.processes import Process, Use, merge, partition
 
-_NOWHERE = Place(reason=Reason.EXITED)
 _NO_NAMES = PodNames({}, {})
 _FIRST_WITH_CLIENT_ROWS = (7, 0)  # Volta: since then each MPS client has a row of its own
 
@@ -90,8 +88,7 @@ class _Domains:
     """Attributes one memory domain after the other and gathers the containers found on them."""
 
     def __init__(self, processes: ProcessReading | None, names: PodNames | None, held: Holdings | None) -> None:
-        self._places = processes.places if processes is not None else None
-        self._names = names or _NO_NAMES
+        self._owners = Owners(processes, names or _NO_NAMES, held) if processes is not None else None
         self._named = names is not None
         self._held = held
         self.containers: list[ContainerState] = []
@@ -111,17 +108,17 @@ class _Domains:
         key = DomainKey(reading.device.index, reading.device.uuid, instance)
         memory = domain.memory if isinstance(domain.memory, MemoryInfo) else None
         listed = merge(domain.lists, reading.process_utilization)
-        merged = listed if self._places is not None else None
+        merged = listed if self._owners is not None else None
         classes: dict[MemoryClass, int] = {}
         unresolved: dict[Reason, int] = {}
         over = None
         tenants = None
-        if merged is None:
+        if merged is None or self._owners is None:
             if memory is not None:
                 classes[MemoryClass.UNREAD] = memory.used
             self._add_containers(key, None, hidden=False)
         else:
-            uses, by_container, unresolved = self._place(merged)
+            uses, by_container, unresolved = self._place(merged, self._owners)
             hidden = _clients_hidden(reading, uses[MemoryClass.MPS_SERVER])
             self.client_memory_hidden = self.client_memory_hidden or hidden
             tenants = self._tenants(key, self._add_containers(key, by_container, hidden=hidden))
@@ -155,52 +152,20 @@ class _Domains:
         return len({name.namespace for name in names}), isolation
 
     def _place(
-        self, merged: Mapping[int, Process]
+        self, merged: Mapping[int, Process], owners: Owners
     ) -> tuple[dict[MemoryClass, Use], dict[ContainerName, Use], dict[Reason, int]]:
         """The processes by class, those of the containers by container, and the unplaced ones counted by reason."""
         uses = {kind: Use() for kind in _HOLDERS}
         by_container: dict[ContainerName, Use] = defaultdict(Use)
         unresolved: dict[Reason, int] = defaultdict(int)
-        places = self._places or {}
         for pid, process in merged.items():
-            place = places.get(pid, _NOWHERE)
-            if place.reason is not None:
-                holder = MemoryClass.UNRESOLVED
-                unresolved[place.reason] += 1
-            elif self._is_mps_server(place, process):
-                holder = MemoryClass.MPS_SERVER
-            elif place.container is None:
-                holder = MemoryClass.HOST
-            elif not place.container.pod_uid and place.container.container_id not in self._names.containers:
-                holder = MemoryClass.UNRESOLVED
-                unresolved[Reason.CGROUP_RELATIVE] += 1
-            else:
-                holder = MemoryClass.CONTAINERS
-                by_container[self._name(place)].add(process)
-            uses[holder].add(process)
+            owner = owners.of(pid, process)
+            uses[owner.memory_class].add(process)
+            if owner.name is not None:
+                by_container[owner.name].add(process)
+            if owner.reason is not None:
+                unresolved[owner.reason] += 1
         return uses, by_container, unresolved
-
-    def _is_mps_server(self, place: Place, process: Process) -> bool:
-        """Believe a process that calls itself the MPS server, unless it is a client or its container holds a GPU.
-
-        A name is free to choose, and the server's memory is billed to nobody: so a container that the kubelet gave a
-        device is a tenant whatever its processes are called. The server's own pod asks for none.
-        """
-        if not place.names_mps_server or process.kind is ListKind.MPS:
-            return False
-        return place.container is None or self._held is None or self._name(place) not in self._held.holders
-
-    def _name(self, place: Place) -> ContainerName:
-        """The container's name; where nothing names it, the pod's uid and the start of the container's id."""
-        container = place.container
-        if container is None:
-            return ContainerName("", "", "")
-        if (name := self._names.containers.get(container.container_id)) is not None:
-            return name
-        if (pod := self._names.pods.get(container.pod_uid)) is not None:
-            # Known pod, unknown container: a sandbox (gVisor, Kata), or too young to have a log. The pod is certain.
-            return ContainerName(*pod, "")
-        return ContainerName("", container.pod_uid, container.container_id[:12])
 
     def _add_containers(
         self, key: DomainKey, uses: Mapping[ContainerName, Use] | None, *, hidden: bool

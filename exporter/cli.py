@@ -15,6 +15,7 @@ GPU memory of every container on a shared-GPU Kubernetes node.
 
 commands:
   exporter   read this node and serve its metrics to Prometheus
+  explain    tell how the numbers of a pod on this node came to be
   demo       the same on a simulated node, without a GPU
 
 podgpu COMMAND --help tells the flags of a command, podgpu --version the version.
@@ -34,7 +35,13 @@ def _demo(arguments: Sequence[str]) -> int:
     os.execv(sys.executable, [sys.executable, "-m", "simulator", *arguments])  # noqa: S606
 
 
-_COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {"exporter": _exporter, "demo": _demo}
+def _explain(arguments: Sequence[str]) -> int:
+    from exporter.explain import run
+
+    return run(arguments, os.environ)
+
+
+_COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {"exporter": _exporter, "explain": _explain, "demo": _demo}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

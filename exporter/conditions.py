@@ -10,6 +10,7 @@ from exporter.model import (
     Condition,
     DeviceState,
     DriverReading,
+    PodNames,
     ProcessList,
     ProcessReading,
     Reading,
@@ -18,8 +19,13 @@ from exporter.model import (
 
 
 def partial_failures(reading: Reading[Any]) -> tuple[Failure, ...]:
-    """The failures inside a driver's answer: GPUs, memory, lists and samples. An absent call is no error."""
+    """The failures inside an answer: why names are stale; the driver's GPUs, memory, lists and samples.
+
+    A call that the driver does not have is no error.
+    """
     value = reading.value
+    if isinstance(value, PodNames):
+        return () if value.stale is None else (value.stale,)
     if not isinstance(value, DriverReading):
         return ()
     found = list(value.failures)

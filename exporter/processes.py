@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from math import fsum
 
 from exporter.errors import Failure, Reason
-from exporter.model import ListKind, MemoryClass, ProcessList, UtilizationWindow
+from exporter.model import DriverReading, ListKind, MemoryClass, ProcessList, UtilizationWindow
 
 _KINDS = (ListKind.MPS, ListKind.COMPUTE, ListKind.GRAPHICS)  # a process is counted under the first that lists it
 _NO_PROCESSES = dict.fromkeys(ListKind, 0)  # copied for each container: walking an enum is slow
@@ -45,6 +45,18 @@ class Use:
             self.unknown += 1
         else:
             self.used += process.used
+
+
+def listed_pids(driver: DriverReading | None) -> frozenset[int]:
+    """Every process that some list of some GPU names."""
+    return frozenset(
+        row.pid
+        for device in (driver.devices if driver is not None else ())
+        for domain in device.domains
+        for rows in domain.lists.values()
+        if isinstance(rows, ProcessList)
+        for row in rows.rows
+    )
 
 
 def merge(

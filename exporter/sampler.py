@@ -12,7 +12,11 @@ from typing import Protocol, TypeVar
 from exporter.accounting import account, account_failure, opened
 from exporter.allocation import claimed_devices
 from exporter.attribution import attribute
+from exporter.caps.book import Caps, NodeCaps
+from exporter.caps.keys import NVIDIA_PREFIX
+from exporter.caps.policy import Policy
 from exporter.clock import Clock
+from exporter.description import described
 from exporter.errors import Failure, Reason
 from exporter.model import (
     AllocationReading,
@@ -20,13 +24,14 @@ from exporter.model import (
     DriverReading,
     LivePods,
     PodNames,
-    ProcessList,
     ProcessReading,
     Reading,
     SliceReading,
     Snapshot,
     Totals,
 )
+from exporter.processes import listed_pids
+from exporter.readings import Readings
 from exporter.sources.worker import Worker
 
 T = TypeVar("T")
@@ -76,6 +81,7 @@ class Sources:
     kubelet: Source[AllocationReading]
     live: Source[LivePods]
     slices: Slices | None = None
+    policy: Source[Policy] | None = None
 
 
 class Sampler:
@@ -89,12 +95,16 @@ class Sampler:
         deadline: float,
         clock: Clock,
         publish: Callable[[Snapshot, Totals], None],
+        annotation_prefix: str = NVIDIA_PREFIX,
     ) -> None:
         self._sources = sources
         self._interval = interval
         self._deadline = deadline
         self._clock = clock
         self._publish = publish
+        self._annotation_prefix = annotation_prefix
+        self._policy: Policy | None = Policy()
+        self._caps = Caps(policy=self._policy, prefix=annotation_prefix)
         self._totals = opened()
         self._kubelet: Worker[Reading[AllocationReading]] = Worker("kubelet", clock=clock)
         self._pods: Worker[Reading[PodNames]] = Worker("pods", clock=clock)
@@ -120,7 +130,7 @@ class Sampler:
     def cycle(self) -> None:
         """One cycle, from the readings to the published snapshot."""
         try:
-            snapshot = self._read()
+            snapshot = self.snapshot(self.readings())
             self._totals = account(self._totals, snapshot)
             self._log_changes(snapshot)
             self._publish(snapshot, self._totals)
@@ -136,27 +146,47 @@ class Sampler:
             return None
         return f"no sampling cycle has ended for {age:.0f} s"
 
-    def _read(self) -> Snapshot:
+    def readings(self) -> Readings:
+        """What every source says now."""
         until = self._clock.monotonic() + self._deadline
         self._kubelet.ask(self._sources.kubelet.read)
         self._pods.ask(self._sources.pods.read)
         self._live.ask(self._sources.live.read)
         driver = self._sources.driver.read()
-        pids = _pids(driver.value)
+        pids = listed_pids(driver.value)
         self._processes.ask(lambda: self._sources.processes.read(pids))
         second = self._clock.monotonic() + self._deadline
         allocations = _answer("kubelet", self._kubelet, until=until)
         slices = self._ask_slices(allocations.value)
-        processes = _answer("procfs", self._processes, until=second)
-        return attribute(
+        return Readings(
             driver=driver,
-            processes=processes,
+            processes=_answer("procfs", self._processes, until=second),
             names=_answer("pods", self._pods, until=until),
             allocations=allocations,
             live=_answer("cgroups", self._live, until=until),
             slices=_answer("resourceslices", self._slices, until=second) if slices else None,
+            policy=self._sources.policy.read() if self._sources.policy is not None else None,
+        )
+
+    def snapshot(self, readings: Readings) -> Snapshot:
+        """The readings, joined."""
+        joined = attribute(
+            driver=readings.driver,
+            processes=readings.processes,
+            names=readings.names,
+            allocations=readings.allocations,
+            live=readings.live,
+            slices=readings.slices,
             timestamp=self._clock.unix(),
         )
+        return described(joined, readings.pods, self.caps(readings), policy=readings.policy)
+
+    def caps(self, readings: Readings) -> NodeCaps:
+        """What the pods ask for, within the policy."""
+        policy = readings.policy.value if readings.policy is not None else Policy()
+        if policy != self._policy:
+            self._policy, self._caps = policy, Caps(policy=policy, prefix=self._annotation_prefix)
+        return self._caps.of(readings.pods)
 
     def _ask_slices(self, allocations: AllocationReading | None) -> bool:
         """Ask for the slices if the kubelet has told of claims. A kubelet that fails changes nothing in that."""
@@ -185,15 +215,3 @@ class Sampler:
 def _answer(source: str, worker: Worker[Reading[T]], *, until: float) -> Reading[T]:
     outcome, seconds = worker.answer(until=until)
     return Reading(source, outcome, seconds) if isinstance(outcome, Failure) else outcome
-
-
-def _pids(driver: DriverReading | None) -> frozenset[int]:
-    """Every process that some list of some GPU names."""
-    return frozenset(
-        row.pid
-        for device in (driver.devices if driver is not None else ())
-        for domain in device.domains
-        for rows in domain.lists.values()
-        if isinstance(rows, ProcessList)
-        for row in rows.rows
-    )

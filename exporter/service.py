@@ -14,11 +14,16 @@ from exporter.model import PodNames
 from exporter.publication import Publisher
 from exporter.sampler import STALE_AFTER_INTERVALS, Sampler, Slices, Source, Sources
 from exporter.settings import Settings
+from exporter.sources.apipods import ApiServerPods
 from exporter.sources.apiserver import ApiServer, is_mounted
 from exporter.sources.kubelet import KubeletSource
 from exporter.sources.livepods import LivePodsSource
 from exporter.sources.nvml import NvmlSource
+from exporter.sources.podchoice import PodChoice
+from exporter.sources.podfeed import PodFeed
 from exporter.sources.pods import LogLinkNames, NoNames
+from exporter.sources.podsapi import KubeletPods
+from exporter.sources.policy import PolicyFile
 from exporter.sources.procfs import ProcfsSource
 from exporter.sources.resourceslices import ResourceSlices
 from exporter.web.application import Application
@@ -34,12 +39,16 @@ _API_DEADLINE = 10.0  # seconds; longer than a cycle waits: an answer that comes
 
 
 def run(settings: Settings) -> int:
-    """Serve until SIGTERM or SIGINT. Returns the exit code: 0, or 2 for an address or web config file of no use."""
+    """Serve until SIGTERM or SIGINT. Returns the exit code: 0, or 2 for an address or file of no use."""
     configure(level=settings.log_level, form=settings.log_format)
     clock = Clock()
     store = PageStore(clock.monotonic)
+    found = sources(settings, clock)
+    if found.policy is not None and (problem := found.policy.read().failure) is not None:
+        print(f"podgpu exporter: {problem.detail}", file=sys.stderr)
+        return 2
     sampler = Sampler(
-        sources(settings, clock),
+        found,
         interval=settings.interval,
         deadline=settings.deadline,
         clock=clock,
@@ -47,7 +56,9 @@ def run(settings: Settings) -> int:
             store,
             lifetime=STALE_AFTER_INTERVALS * settings.interval,
             exporter_metrics=settings.exporter_metrics,
+            pod_labels=settings.pod_labels,
         ).publish,
+        annotation_prefix=settings.annotation_prefix,
     )
     server = WebServer(
         Application(store, healthy=sampler.stuck, version=version(), telemetry_path=settings.telemetry_path),
@@ -77,11 +88,10 @@ def run(settings: Settings) -> int:
 
 def sources(settings: Settings, clock: Clock) -> Sources:
     """The sources that the settings name."""
-    pods: Source[PodNames] = LogLinkNames(Path(settings.logs)) if settings.pods_source == "logs" else NoNames()
     return Sources(
         driver=NvmlSource(deadline=settings.deadline, interval=settings.interval, clock=clock),
         processes=ProcfsSource(Path(settings.procfs)),
-        pods=pods,
+        pods=_pods(settings, clock),
         kubelet=KubeletSource(
             settings.kubelet_socket,
             deadline=settings.deadline,
@@ -90,6 +100,34 @@ def sources(settings: Settings, clock: Clock) -> Sources:
         ),
         live=LivePodsSource(Path(settings.sysfs), clock=clock),
         slices=_slices(settings, clock),
+        policy=PolicyFile(Path(settings.policy_file), clock=clock) if settings.policy_file else None,
+    )
+
+
+def _pods(settings: Settings, clock: Clock) -> Source[PodNames]:
+    """The source of pods, and with `auto` those that stand in for it."""
+    wanted = settings.pods_source
+    links = LogLinkNames(Path(settings.logs))
+    if wanted == "none":
+        return NoNames()
+    if wanted == "logs":
+        return links
+    folder = Path(settings.service_account)
+    reachable = bool(settings.node_name) and is_mounted(folder)
+
+    def kubelet() -> PodFeed:
+        return KubeletPods(settings.kubelet_pods_socket, clock=clock)
+
+    def api() -> PodFeed:
+        server = ApiServer(folder, environment=os.environ, deadline=_API_DEADLINE)
+        return ApiServerPods(server, node=settings.node_name, clock=clock)
+
+    return PodChoice(
+        kubelet=kubelet if wanted in ("auto", "kubelet") else None,
+        api=api if wanted == "api" or (wanted == "auto" and reachable) else None,
+        links=links if wanted == "auto" else None,
+        pods_socket=settings.kubelet_pods_socket,
+        clock=clock,
     )
 
 

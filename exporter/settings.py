@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 ENV_PREFIX = "PODGPU_"
+# Not taken from podresources, which loads gRPC: --help and a wrong flag do without.
+DEFAULT_PODS_SOCKET = "/var/lib/kubelet/pods-api/pods-api.sock"
 
 
 class SettingsError(Exception):
@@ -35,10 +37,14 @@ class Settings:
     kubelet_socket: str
     kubelet_resources: frozenset[str]
     kubelet_reservation_namespaces: frozenset[str]
+    kubelet_pods_socket: str
     pods_source: str
     dra_source: str
     node_name: str
     service_account: str
+    pod_labels: tuple[str, ...]
+    annotation_prefix: str
+    policy_file: str
     log_level: str
     log_format: str
 
@@ -101,6 +107,12 @@ def _node_name(text: str) -> str:
 def _url_path(text: str) -> str:
     if not re.fullmatch(r"/[A-Za-z0-9._~/-]+", text) or text.startswith("/-/"):
         raise ValueError("takes a path such as /metrics, other than / and those below /-/")
+    return text
+
+
+def _annotation_prefix(text: str) -> str:
+    if not re.fullmatch(r"[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?/[A-Za-z0-9._-]{1,62}", text, re.ASCII):
+        raise ValueError("takes the beginning of annotation keys, such as nvidia.com/container.")
     return text
 
 
@@ -179,7 +191,21 @@ FLAGS: tuple[Flag, ...] = (
         "NAMESPACE",
         repeatable=True,
     ),
-    Flag("pods.source", "logs", "where pod names come from: logs or none", "SOURCE", _one_of("logs", "none")),
+    Flag(
+        "kubelet.pods-socket",
+        DEFAULT_PODS_SOCKET,
+        "socket of the kubelet's Pods API, which Kubernetes has from 1.37 on (mount its directory, not the socket)",
+        "SOCKET",
+        _socket,
+    ),
+    Flag(
+        "pods.source",
+        "auto",
+        "where this node's pods come from: kubelet (its Pods API), api (a watch of the API server), logs (the log "
+        "links, which tell names only), none, or auto: the first of these that there is",
+        "SOURCE",
+        _one_of("auto", "kubelet", "api", "logs", "none"),
+    ),
     Flag(
         "dra.source",
         "auto",
@@ -191,7 +217,8 @@ FLAGS: tuple[Flag, ...] = (
     Flag(
         "node-name",
         "",
-        "the node's name in Kubernetes, from the downward API (spec.nodeName); needed on a node that has claims",
+        "the node's name in Kubernetes, from the downward API (spec.nodeName); needed to ask the API server for the "
+        "node's pods, or for the devices of claims",
         "NAME",
         _node_name,
     ),
@@ -200,6 +227,27 @@ FLAGS: tuple[Flag, ...] = (
         "/var/run/secrets/kubernetes.io/serviceaccount",
         "the mounted service account, with token and ca.crt for the API server",
         "DIR",
+        _path,
+    ),
+    Flag(
+        "pods.label",
+        "",
+        "label of pods to show in podgpu_pod_labels, such as app.kubernetes.io/name",
+        "KEY",
+        repeatable=True,
+    ),
+    Flag(
+        "caps.annotation-prefix",
+        "nvidia.com/container.",
+        "beginning of the per-container annotations that ask for GPU memory and compute",
+        "PREFIX",
+        _annotation_prefix,
+    ),
+    Flag(
+        "caps.policy-file",
+        "",
+        "file with the cluster's defaults and ceilings for caps, see docs/policy.md",
+        "FILE",
         _path,
     ),
     Flag("log.level", "info", "debug, info, warning or error", "LEVEL", _one_of("debug", "info", "warning", "error")),
@@ -214,11 +262,13 @@ class _Parser(argparse.ArgumentParser):
         raise SettingsError(f"{message} (see {self.prog} --help)")
 
 
-def parser(prog: str) -> argparse.ArgumentParser:
+def parser(
+    prog: str, description: str = "Serves GPU memory per container of this node to Prometheus."
+) -> argparse.ArgumentParser:
     """The parser of the exporter's flags; its --help names every flag's environment variable."""
     found = _Parser(
         prog=prog,
-        description="Serves GPU memory per container of this node to Prometheus.",
+        description=description,
         epilog="Every flag can be set by the environment variable named with it; a flag given wins.",
         allow_abbrev=False,
     )
@@ -241,7 +291,12 @@ def settings(arguments: Sequence[str], environment: Mapping[str, str], *, prog: 
 
     Raises SettingsError, in one line, for an unknown flag or a value that can't be used.
     """
-    given = vars(parser(prog).parse_args(list(arguments)))
+    return settings_of(parser(prog).parse_args(list(arguments)), environment)
+
+
+def settings_of(parsed: argparse.Namespace, environment: Mapping[str, str]) -> Settings:
+    """The settings that parsed flags and environment give. Raises SettingsError."""
+    given = vars(parsed)
     values = {flag.attribute: _value(flag, given[flag.attribute], environment) for flag in FLAGS}
     deadline = values["deadline"] or 0.4 * values["interval"]
     if 2 * deadline > values["interval"]:
@@ -260,10 +315,14 @@ def settings(arguments: Sequence[str], environment: Mapping[str, str], *, prog: 
         kubelet_socket=values["kubelet_socket"],
         kubelet_resources=frozenset(values["kubelet_resource"]),
         kubelet_reservation_namespaces=frozenset(values["kubelet_reservation_namespace"]),
+        kubelet_pods_socket=values["kubelet_pods_socket"],
         pods_source=values["pods_source"],
         dra_source=values["dra_source"],
         node_name=values["node_name"],
         service_account=values["path_serviceaccount"],
+        pod_labels=values["pods_label"],
+        annotation_prefix=values["caps_annotation_prefix"],
+        policy_file=values["caps_policy_file"],
         log_level=values["log_level"],
         log_format=values["log_format"],
     )

@@ -1,7 +1,8 @@
-"""The kubelet's PodResources API: which devices did this node's kubelet give to which container?
+"""The kubelet's sockets: which devices did this kubelet give to which container, and which pods does it have?
 
-Stands alone: it needs grpcio and protobuf, and nothing else of this project. `Client` asks the socket,
-`parse` and `parse_dra` say what a device id means, `podresources.errors` draws the tree of what can go wrong.
+Stands alone: it needs grpcio and protobuf, and nothing else of this project. `Client` asks the PodResources API,
+`PodsClient` the Pods API, `parse` and `parse_dra` say what a device id means, `podresources.errors` draws the tree of
+what can go wrong.
 """
 
 from podresources.client import KNOWN_SOCKETS, Client, find_socket
@@ -12,14 +13,18 @@ from podresources.errors import (
     DeadlineExceeded,
     MalformedAnswer,
     NotASocket,
+    NotReady,
     PermissionDenied,
     PodNotFound,
     PodResourcesError,
     RateLimited,
+    RequestRefused,
     SocketMissing,
     Unavailable,
     Unimplemented,
+    WatchOver,
 )
+from podresources.pods import DEFAULT_PODS_SOCKET, EventKind, Owner, Pod, PodContainer, PodEvent, PodsClient
 from podresources.resources import (
     Allocatable,
     ClaimResource,
@@ -31,6 +36,7 @@ from podresources.resources import (
 )
 
 __all__ = [
+    "DEFAULT_PODS_SOCKET",
     "DRA_DRIVER",
     "KNOWN_SOCKETS",
     "Allocatable",
@@ -43,18 +49,27 @@ __all__ = [
     "DeadlineExceeded",
     "DeviceId",
     "DynamicResource",
+    "EventKind",
     "Kind",
     "MalformedAnswer",
     "Memory",
     "NotASocket",
+    "NotReady",
+    "Owner",
     "PermissionDenied",
+    "Pod",
+    "PodContainer",
+    "PodEvent",
     "PodNotFound",
     "PodResources",
     "PodResourcesError",
+    "PodsClient",
     "RateLimited",
+    "RequestRefused",
     "SocketMissing",
     "Unavailable",
     "Unimplemented",
+    "WatchOver",
     "find_socket",
     "parse",
     "parse_dra",

@@ -1,4 +1,4 @@
-"""Everything that can go wrong on the kubelet's socket, each with one line that says what to change.
+"""Everything that can go wrong on one of the kubelet's sockets, each with one line that says what to change.
 
     PodResourcesError
     ├── SocketMissing      nothing at the path: kubelet not up yet, other root directory, directory not mounted
@@ -9,7 +9,10 @@
     ├── RateLimited        the kubelet refused: too many calls by all clients of the node together
     ├── AnswerTooLarge     the answer is above the limit that the client set for itself
     ├── Unimplemented      the kubelet is too old for the call, or has it switched off
-    ├── PodNotFound        Get for a pod that the kubelet does not have
+    ├── NotReady           the kubelet has only just started and does not know its pods yet
+    ├── RequestRefused     the kubelet does not take the request as it is, such as a field mask
+    ├── WatchOver          a watch has gone on for as long as it was asked to
+    ├── PodNotFound        Get or GetPod for a pod that the kubelet does not have
     ├── MalformedAnswer    bytes that are no message of this API
     └── CallFailed         any other status; its code is in the text
 
@@ -39,7 +42,7 @@ class SocketMissing(PodResourcesError):
     """There is nothing at the path."""
 
     advice = (
-        "is the kubelet running, is its pod-resources directory (not the socket file) mounted, "
+        "is the kubelet running, is the socket's directory (not the socket file) mounted, "
         "and is this its root directory"
     )
 
@@ -83,11 +86,31 @@ class AnswerTooLarge(PodResourcesError):
 class Unimplemented(PodResourcesError):
     """The kubelet does not have this call."""
 
-    advice = "List needs Kubernetes 1.20, GetAllocatableResources 1.23, Get 1.34 (or their feature gates)"
+    advice = (
+        "List needs Kubernetes 1.20, GetAllocatableResources 1.23, Get 1.34, the Pods API 1.37 (or their feature gates)"
+    )
+
+
+class NotReady(PodResourcesError):
+    """The kubelet does not know its pods yet."""
+
+    advice = "this ends by itself within seconds of the kubelet's start"
+
+
+class RequestRefused(PodResourcesError):
+    """The kubelet does not take the request as it is."""
+
+    advice = "this kubelet has another version of the interface than this client knows"
+
+
+class WatchOver(PodResourcesError):
+    """A watch has gone on for as long as it was asked to."""
+
+    advice = "begin another one"
 
 
 class PodNotFound(PodResourcesError):
-    """The kubelet has no pod of this name."""
+    """The kubelet has no pod of this name or uid."""
 
     advice = "the pod is not, or no longer, on this node"
 

@@ -10,8 +10,9 @@ The state file is JSON, read again whenever it has changed, and described by the
         "devices": [{"name": "gpu-0", "attributes": {"type": {"string": "gpu"}, "uuid": {"string": "GPU-..."}}}]}}],
      "faults": [{"path": "/apis/", "status": 429, "headers": {"Retry-After": "5"}, "count": 1}]}
 
-Slices are written as `resource.k8s.io/v1` has them, and answered as the version that is asked for has them. With
-`--calls`, the number of requests by path (without the query) is in that file, as JSON, after each request.
+Slices are written as `resource.k8s.io/v1` has them, and answered as the version that is asked for has them. Pods are
+listed and watched, as `simulator.podwatch` says. With `--calls`, the number of requests by path (without the query, and
+of a watch with `?watch` after it) is in that file, as JSON, after each request.
 
 It will not do what an API server decides: it stores nothing, admits nothing, and knows one account from another by its
 token alone.
@@ -20,6 +21,7 @@ token alone.
 import argparse
 import json
 import os
+import select
 import signal
 import socket
 import ssl
@@ -34,6 +36,8 @@ from types import TracebackType
 from typing import Any, Self, TypedDict, cast
 from urllib.parse import parse_qs, urlsplit
 
+from simulator import podwatch
+
 _RESOURCES = "/apis/resource.k8s.io/"
 _DRIP = 0.02  # seconds between two bytes of an answer that trickles
 
@@ -45,6 +49,9 @@ class Fault(TypedDict, total=False):
     count from 1, anew after each change of the file. A request is answered after `delay` seconds; with `hang` never;
     with `cut` by the first half of its answer; with `drip` byte by byte; with `status`, `headers` and `body` by these
     instead of what it asked for.
+
+    With `watch` true or false only watches, or only other requests, are met. A watch with `lines` consists of these
+    lines, and then ends: with `cut` in the middle of one more, with `silent` never.
     """
 
     path: str
@@ -57,14 +64,22 @@ class Fault(TypedDict, total=False):
     status: int
     headers: dict[str, str]
     body: str
+    watch: bool
+    lines: list[str]
+    silent: bool
 
 
 class State(TypedDict, total=False):
-    """The state file. `versions` of resource.k8s.io are served (absent: v1), to these `tokens` (absent: to anyone)."""
+    """The state file. `versions` of resource.k8s.io are served (absent: v1), to these `tokens` (absent: to anyone).
+
+    Without `pods` the account that asks has no right to them. A watch gets a bookmark each `bookmark_every` seconds.
+    """
 
     versions: list[str]
     tokens: list[str]
     slices: list[dict[str, Any]]
+    pods: list[dict[str, Any]]
+    bookmark_every: float
     faults: list[Fault]
 
 
@@ -137,26 +152,45 @@ class _Answers:
         self._lock = threading.Lock()
         self._text = ""
         self._state: State = {}
+        self._history = podwatch.History()
         self._met: Counter[int] = Counter()  # requests that each fault of the present text was tried on
 
-    def begin(self, path: str) -> tuple[State, Fault]:
+    def begin(self, path: str, *, watch: bool) -> tuple[State, Fault]:
         """Count a request. Returns the state to answer from, and the fault that the request meets, if any."""
         with self._lock:
-            self.calls[path] += 1
+            self.calls[f"{path}?watch" if watch else path] += 1
             if self._calls_path is not None:
                 _write_json(self._calls_path, self.calls)
-            text = self._state_path.read_text()
-            if text != self._text:
-                self._state, self._text = json.loads(text), text
-                self._met.clear()
+            self._reread()
             met: Fault = {}
             for place, fault in enumerate(self._state.get("faults", [])):
-                if path.startswith(fault.get("path", "/")):
+                if path.startswith(fault.get("path", "/")) and fault.get("watch", watch) == watch:
                     self._met[place] += 1
                     first = fault.get("first", 1)
                     if not met and first <= self._met[place] < first + fault.get("count", sys.maxsize):
                         met = fault
             return self._state, met
+
+    def pods(self, node: str) -> Answer:
+        """The list of pods, of one node or of all."""
+        with self._lock:
+            self._reread()
+            if "pods" not in self._state:
+                return _status(403, "pods is forbidden")
+            return 200, self._history.listed(node)
+
+    def events(self, node: str, *, since: int) -> list[podwatch.Event]:
+        """What has happened to the pods of a node, or of all, after a version."""
+        with self._lock:
+            self._reread()
+            return self._history.events(node, since=since)
+
+    def _reread(self) -> None:
+        text = self._state_path.read_text()
+        if text != self._text:
+            self._state, self._text = json.loads(text), text
+            self._met.clear()
+            self._history.update(self._state.get("pods", []))
 
 
 class _Request(BaseHTTPRequestHandler):
@@ -167,12 +201,17 @@ class _Request(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         server = cast("_Server", self.server)
         parts = urlsplit(self.path)
-        state, fault = server.answers.begin(parts.path)
+        query = parse_qs(parts.query)
+        watch = query.get("watch") == ["true"]
+        state, fault = server.answers.begin(parts.path, watch=watch)
         if fault.get("hang"):
             self._wait_for_the_end()
             return
         server.answers.stopping.wait(fault.get("delay", 0.0))
-        code, content = self._content(state, parts.path, parse_qs(parts.query))
+        code, content = self._content(state, parts.path, query)
+        if watch and code == 200 and "status" not in fault:
+            self._watch(state, query, fault)
+            return
         body = fault.get("body", json.dumps(content)).encode()
         self._send(fault.get("status", code), fault.get("headers", {}), body, fault)
 
@@ -180,6 +219,11 @@ class _Request(BaseHTTPRequestHandler):
         tokens = state.get("tokens")
         if tokens is not None and self.headers.get("Authorization") not in [f"Bearer {token}" for token in tokens]:
             return _status(401, "Unauthorized")
+        if path == podwatch.PATH:
+            node = podwatch.selected_node(query)
+            if node is None:
+                return _status(400, "field label not supported")
+            return cast("_Server", self.server).answers.pods(node)
         route = _ROUTES.get(path)
         if route is None:
             return _status(404, "the server could not find the requested resource")
@@ -203,6 +247,31 @@ class _Request(BaseHTTPRequestHandler):
                 self.wfile.write(whole)
         except OSError:  # the client has given up
             self.close_connection = True
+
+    def _watch(self, state: State, query: Query, fault: Fault) -> None:
+        """Answer with a line for each event, until the time that the client gave is up or it has gone."""
+        answers = cast("_Server", self.server).answers
+        watch = podwatch.Watch(
+            query, answers.events, ended=self._has_gone, bookmark_every=state.get("bookmark_every", float("inf"))
+        )
+        self.close_connection = True
+        try:
+            self.wfile.write(podwatch.HEAD)
+            for line in fault.get("lines", watch):
+                self.wfile.write(podwatch.chunk(f"{line}\n"))
+            if fault.get("silent"):
+                self._wait_for_the_end()
+            elif fault.get("cut"):
+                self.wfile.write(podwatch.chunk('{"type": "ADDED", "object": {"kind"'))
+            else:
+                self.wfile.write(podwatch.END)
+        except OSError:  # the client has given up
+            return
+
+    def _has_gone(self, seconds: float) -> bool:
+        """Wait, unless the client goes away, which never says anything on a watch, or the server stops."""
+        ready, _, _ = select.select([self.connection], [], [], seconds)
+        return bool(ready) or self._is_over(0.0)
 
     def _wait_for_the_end(self) -> None:
         """Answer nothing until the client goes away or the server stops."""

@@ -1,6 +1,6 @@
 """A kubelet's PodResources socket without a kubelet: the real protocol over a real unix socket, answers from a file.
 
-    python -m simulator.kubelet --socket PATH --state FILE [--calls FILE]
+    python -m simulator.kubelet --socket PATH --state FILE [--calls FILE] [--pods-socket PATH]
 
 The state file is JSON, read again whenever it has changed, and described by the classes below, `State` first:
 
@@ -25,9 +25,10 @@ import threading
 from collections import Counter
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
-from typing import NoReturn, Self, TypedDict
+from typing import Any, NoReturn, Self, TypedDict
 from urllib.parse import quote
 
 import grpc
@@ -99,11 +100,11 @@ class Allocatable(TypedDict, total=False):
 
 
 class Fault(TypedDict, total=False):
-    """What goes wrong with calls of one `method` (List, Get, GetAllocatableResources).
+    """What goes wrong with calls of one `method` (List, Get, GetAllocatableResources; of the Pods API WatchPods too).
 
     `first` is the number of the first such call, `count` how many there are (absent: all that follow). Calls count
     from 1, anew after each change of the file. Either the call ends with the status `code` and `text`, or it is
-    answered after `delay` seconds, or with `hang` never.
+    answered after `delay` seconds, or with `hang` never. `after` is for WatchPods only (`simulator.podsapi`).
     """
 
     method: str
@@ -113,15 +114,18 @@ class Fault(TypedDict, total=False):
     text: str
     delay: float
     hang: bool
+    after: int
 
 
 class State(TypedDict, total=False):
     """The state file. `padding_mib`: List grows by this many MiB of pods that hold nothing of interest.
 
-    `newer_fields`: pods and containers carry fields 6 and 7, which no client knows yet.
+    `newer_fields`: pods and containers carry fields 6 and 7, which no client knows yet. `pod_objects` are the pods of
+    the Pods API (`simulator.podsapi`).
     """
 
     pods: list[Pod]
+    pod_objects: list[dict[str, Any]]
     allocatable: Allocatable
     faults: list[Fault]
     padding_mib: int
@@ -134,10 +138,11 @@ _NEWER_FIELDS = b"\x32\x05later\x38\x07"  # field 6: a text, field 7: a number
 
 def write_state(path: str | os.PathLike[str], state: State) -> None:
     """Writes the state file as a whole, so that no reader ever sees half of it."""
-    _write_json(Path(path), state)
+    write_json(Path(path), state)
 
 
-def _write_json(path: Path, value: object) -> None:
+def write_json(path: Path, value: object) -> None:
+    """Writes JSON as a whole."""
     new = path.with_name(f"{path.name}.new")
     new.write_text(json.dumps(value))
     new.replace(path)
@@ -147,10 +152,10 @@ class Kubelet:
     """A running server. `calls` are the calls by method since its start; `stop` may be called twice."""
 
     def __init__(
-        self, socket_path: Path, server: grpc.Server, workers: ThreadPoolExecutor, answers: "_Answers"
+        self, socket_path: Path, server: grpc.Server, workers: ThreadPoolExecutor, calls: Counter[str]
     ) -> None:
         self.socket_path = socket_path
-        self.calls = answers.calls
+        self.calls = calls
         self._server = server
         self._workers = workers
         self._inode = socket_path.stat().st_ino
@@ -178,17 +183,21 @@ def serve(
     calls_path: str | os.PathLike[str] | None = None,
 ) -> Kubelet:
     """Starts a server in this process. It answers as soon as this returns."""
-    path = Path(socket_path).absolute()
-    path.unlink(missing_ok=True)
-    bound = path.with_name(f"{path.name}.new")
     answers = _Answers(Path(state_path), calls_path=None if calls_path is None else Path(calls_path))
     workers = ThreadPoolExecutor(max_workers=8, thread_name_prefix="kubelet")
     server = grpc.server(workers)
     service.add_PodResourcesListerServicer_to_server(answers, server)
+    return listen(Path(socket_path).absolute(), server, workers, answers.calls)
+
+
+def listen(path: Path, server: grpc.Server, workers: ThreadPoolExecutor, calls: Counter[str]) -> Kubelet:
+    """Starts a server the way a kubelet does: bound under another name, and then renamed."""
+    path.unlink(missing_ok=True)
+    bound = path.with_name(f"{path.name}.new")
     server.add_insecure_port(f"unix:{quote(os.fspath(bound))}")
     server.start()
     bound.rename(path)
-    return Kubelet(path, server, workers, answers)
+    return Kubelet(path, server, workers, calls)
 
 
 class _Answers(service.PodResourcesListerServicer):
@@ -231,7 +240,7 @@ class _Answers(service.PodResourcesListerServicer):
         wanted = (request.pod_namespace, request.pod_name)
         found = [pod for pod in state.get("pods", []) if (pod["namespace"], pod["name"]) == wanted]
         if not found:
-            _abort(context, "UNKNOWN", f"pod {request.pod_name} in namespace {request.pod_namespace} not found")
+            abort(context, "UNKNOWN", f"pod {request.pod_name} in namespace {request.pod_namespace} not found")
         return pb.GetPodResourcesResponse(pod_resources=_pod(found[0], state))
 
     def _begin(self, method: str, context: grpc.ServicerContext) -> State:
@@ -239,14 +248,14 @@ class _Answers(service.PodResourcesListerServicer):
         with self._lock:
             self.calls[method] += 1
             if self._calls_path is not None:
-                _write_json(self._calls_path, self.calls)
+                write_json(self._calls_path, self.calls)
             self._reread()
             self._calls_of_text[method] += 1
             state, number = self._state, self._calls_of_text[method]
         for fault in state.get("faults", []):
             first = fault.get("first", 1)
             if fault["method"] == method and first <= number < first + fault.get("count", sys.maxsize):
-                _happen(fault, context)
+                happen(fault, context)
         return state
 
     def _reread(self) -> None:
@@ -258,7 +267,7 @@ class _Answers(service.PodResourcesListerServicer):
             self._calls_of_text.clear()
 
 
-def _happen(fault: Fault, context: grpc.ServicerContext) -> None:
+def happen(fault: Fault, context: grpc.ServicerContext) -> None:
     """Waits or ends the call. A wait ends early when the client has given up or the server stops."""
     ended = threading.Event()
     if not context.add_callback(ended.set):
@@ -267,10 +276,11 @@ def _happen(fault: Fault, context: grpc.ServicerContext) -> None:
         ended.wait()
     ended.wait(fault.get("delay", 0.0))
     if "code" in fault:
-        _abort(context, fault["code"], fault.get("text", ""))
+        abort(context, fault["code"], fault.get("text", ""))
 
 
-def _abort(context: grpc.ServicerContext, code: str, text: str) -> NoReturn:
+def abort(context: grpc.ServicerContext, code: str, text: str) -> NoReturn:
+    """Ends the call with a status."""
     context.abort(grpc.StatusCode[code], text)
     raise AssertionError("abort raises")
 
@@ -351,11 +361,18 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--socket", required=True, help="where to listen")
     parser.add_argument("--state", required=True, help="the JSON file to answer from")
     parser.add_argument("--calls", help="where to write the number of calls by method")
+    parser.add_argument("--pods-socket", help="where to serve the Pods API too")
     options = parser.parse_args(arguments)
     # Blocked before the first thread starts, because threads inherit the mask; sigwait then takes the signal.
     ends = {signal.SIGTERM, signal.SIGINT}
     signal.pthread_sigmask(signal.SIG_BLOCK, ends)
-    with serve(options.socket, options.state, calls_path=options.calls):
+    with ExitStack() as running:
+        if options.pods_socket:
+            from simulator import podsapi  # which builds on this module
+
+            calls = f"{options.calls}.pods" if options.calls else None
+            running.enter_context(podsapi.serve(options.pods_socket, options.state, calls_path=calls))
+        running.enter_context(serve(options.socket, options.state, calls_path=options.calls))
         signal.sigwait(ends)
 
 

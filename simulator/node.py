@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from simulator import allocation, apiserver, claims, driver, kubelet, procfs
 from simulator.cgroupfs import Cgroupfs, ContainerCgroup, Driver, QoS, Runtime
@@ -22,11 +23,13 @@ from simulator.driver import Running
 from simulator.nvml import state
 from simulator.paths import Paths
 from simulator.podlogs import PodLogs
+from simulator.podobjects import pod_object
 from simulator.scenario import Container, Pod, Scenario, ScenarioError
 from simulator.scenario_file import load
 
 _FIRST_PID = 4000
 _TICKS = 100  # clock ticks a second
+_BOOKMARK_EVERY = 60.0  # seconds
 
 
 class Node:
@@ -57,8 +60,8 @@ class Node:
         for entry in running:
             self._processes.put(self._process(entry))
         state.write(self.paths.driver_state, self.driver_state(seconds))
-        if claims.claimable(self.scenario):
-            apiserver.write_state(self.paths.apiserver_state, self.apiserver_state())
+        if claims.claimable(self.scenario) or "api" in self.scenario.pods_sources:
+            apiserver.write_state(self.paths.apiserver_state, self.apiserver_state(seconds))
         kubelet.write_state(self.paths.kubelet_state, self._kubelet_state(pods))
         self._remove_ended(pods, running)
 
@@ -72,9 +75,16 @@ class Node:
         _, running = self._present(seconds)
         return driver.state_of(self.scenario, running, seconds)
 
-    def apiserver_state(self) -> apiserver.State:
-        """What the API server says."""
-        return {"tokens": [f"token-of-{self.scenario.name}"], "slices": claims.slices(self.scenario)}
+    def apiserver_state(self, seconds: float = 0) -> apiserver.State:
+        """What the API server says at a time."""
+        state: apiserver.State = {
+            "tokens": [f"token-of-{self.scenario.name}"],
+            "slices": claims.slices(self.scenario),
+        }
+        if "api" in self.scenario.pods_sources:  # otherwise the exporter has no right to pods
+            state["pods"] = self._pod_objects(self._present(seconds)[0])
+            state["bookmark_every"] = _BOOKMARK_EVERY
+        return state
 
     def _present(self, seconds: float) -> tuple[list[Pod], list[Running]]:
         """The pods and processes that exist at a time."""
@@ -112,13 +122,14 @@ class Node:
                 continue
             for container in pod.containers:
                 self._cgroups.put(self._cgroup(pod, container).path)
-                self._podlogs.put(
-                    pod.namespace,
-                    pod=pod.name,
-                    uid=pod.uid,
-                    container=container.name,
-                    container_id=pod.container_id(container.name),
-                )
+                if "logs" in self.scenario.pods_sources:
+                    self._podlogs.put(
+                        pod.namespace,
+                        pod=pod.name,
+                        uid=pod.uid,
+                        container=container.name,
+                        container_id=pod.container_id(container.name),
+                    )
 
     def _remove_ended(self, pods: list[Pod], running: list[Running]) -> None:
         live_pids = {entry.pid for entry in running}
@@ -133,8 +144,15 @@ class Node:
             self._podlogs.remove_pod(pod.namespace, pod=pod.name, uid=uid)
         self._live_pods = live_pods
 
+    def _pod_objects(self, pods: list[Pod]) -> list[dict[str, Any]]:
+        return [pod_object(pod, node=claims.NODE) for pod in pods]
+
+    def kubelet_state(self, seconds: float = 0) -> kubelet.State:
+        """What the kubelet says at a time."""
+        return self._kubelet_state(self._present(seconds)[0])
+
     def _kubelet_state(self, pods: list[Pod]) -> kubelet.State:
-        return {
+        state: kubelet.State = {
             "pods": [
                 {
                     "namespace": pod.namespace,
@@ -152,6 +170,9 @@ class Node:
             ],
             "allocatable": {"devices": _devices(allocation.advertised(self.scenario))},
         }
+        if "kubelet" in self.scenario.pods_sources:
+            state["pod_objects"] = self._pod_objects(pods)
+        return state
 
     def _claims(self, pod: Pod, container: Container) -> list[kubelet.Claim]:
         return [

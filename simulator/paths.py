@@ -36,6 +36,11 @@ class Paths:
         return self.root / "kubelet.sock"
 
     @property
+    def pods_socket(self) -> Path:
+        """The socket of the kubelet's Pods API; only of a node whose kubelet has it."""
+        return self.root / "pods-api.sock"
+
+    @property
     def apiserver_state(self) -> Path:
         """What the API server answers from; only of a node whose scenario needs one."""
         return self.root / "apiserver.json"

@@ -74,9 +74,10 @@ class Processes:
     def kubelet(self, paths: Paths) -> subprocess.Popen[bytes]:
         """The node's kubelet; returns when its socket answers."""
         before = _identity(paths.kubelet_socket)
-        process = self.start(
-            "simulator.kubelet", "--socket", str(paths.kubelet_socket), "--state", str(paths.kubelet_state)
-        )
+        flags = ["--socket", str(paths.kubelet_socket), "--state", str(paths.kubelet_state)]
+        if "pod_objects" in json.loads(paths.kubelet_state.read_text()):
+            flags += ["--pods-socket", str(paths.pods_socket)]
+        process = self.start("simulator.kubelet", *flags)
         _wait(lambda: _identity(paths.kubelet_socket) not in (None, before), process, "the simulated kubelet")
         return process
 
@@ -136,6 +137,7 @@ def exporter_flags(paths: Paths, *, address: str) -> Sequence[str]:
         f"--path.serviceaccount={paths.service_account}",
         f"--node-name={NODE}",
         f"--kubelet.socket={paths.kubelet_socket}",
+        f"--kubelet.pods-socket={paths.pods_socket}",
         f"--web.listen-address={address}",
     )
 

@@ -7,6 +7,7 @@ every field.
 
 import hashlib
 import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 _NAMESPACE = uuid.UUID("6ba7b811-9dad-11d1-80b4-00c04fd430c8")
@@ -101,6 +102,15 @@ class Container:
 
 
 @dataclass(frozen=True, slots=True)
+class Owner:
+    """What made a pod."""
+
+    kind: str
+    name: str
+    api_version: str
+
+
+@dataclass(frozen=True, slots=True)
 class Pod:
     """One pod, present from `start` until `end` (seconds)."""
 
@@ -111,6 +121,10 @@ class Pod:
     containers: tuple[Container, ...] = ()
     start: float = 0.0
     end: float = float("inf")
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    owner: Owner | None = None
+    priority_class: str = ""
 
     @property
     def uid(self) -> str:
@@ -180,3 +194,4 @@ class Scenario:
     gpus: tuple[Gpu, ...]
     pods: tuple[Pod, ...]
     host: tuple[Process, ...] = field(default=())
+    pods_sources: tuple[str, ...] = ("logs",)  # from where an exporter can learn of the pods: kubelet, api, logs

@@ -19,6 +19,7 @@ from simulator.scenario import (
     Load,
     Memory,
     MigDevice,
+    Owner,
     Pod,
     Process,
     Scenario,
@@ -82,6 +83,12 @@ class _Section:
             raise ScenarioError(f"{self.place}: {key} is a time such as 30s, not {text!r}")
         return float(text.removesuffix("s"))
 
+    def texts(self, key: str) -> Mapping[str, str]:
+        value = self.get(key, {})
+        if not isinstance(value, dict) or not all(isinstance(text, str) for text in (*value, *value.values())):
+            raise ScenarioError(f"{self.place}: {key} should be a mapping of texts; put numbers in quotes")
+        return value
+
     def sections(self, key: str) -> Iterator["_Section"]:
         entries = self.get(key, [])
         if not isinstance(entries, list):
@@ -113,7 +120,11 @@ def _scenario(name: str, section: _Section) -> Scenario:
         gpus=gpus,
         pods=tuple(pod for entry in section.sections("pods") for pod in _pods(entry, gpus)),
         host=tuple(_process(entry, gpus) for entry in section.sections("host")),
+        pods_sources=tuple(section.get("pods_sources", ["logs"])),
     )
+    for source in scenario.pods_sources:
+        if source not in ("kubelet", "api", "logs"):
+            raise ScenarioError(f"{section.place}: pods_sources are of kubelet, api and logs, not {source!r}")
     section.end()
     return scenario
 
@@ -168,9 +179,23 @@ def _pods(section: _Section, gpus: tuple[Gpu, ...]) -> list[Pod]:
         containers=tuple(_container(entry, gpus) for entry in section.sections("containers")),
         start=section.seconds("start", 0),
         end=section.seconds("end", float("inf")),
+        labels=section.texts("labels"),
+        annotations=section.texts("annotations"),
+        owner=_owner(section),
+        priority_class=str(section.get("priority_class", "")),
     )
     section.end()
     return [pod] if count == 1 else [replace(pod, name=f"{pod.name}-{number}") for number in range(count)]
+
+
+def _owner(section: _Section) -> Owner | None:
+    value = section.optional("owner")
+    if value is None:
+        return None
+    given = _Section(f"{section.place}: owner", value)
+    owner = Owner(str(given.get("kind")), str(given.get("name")), str(given.get("api_version", "apps/v1")))
+    given.end()
+    return owner
 
 
 def _container(section: _Section, gpus: tuple[Gpu, ...]) -> Container:

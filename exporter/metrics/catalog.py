@@ -144,7 +144,7 @@ DRIVER_INFO = Family(
     "",
     ("driver_version", "cuda_version"),
     "Always 1; the labels are the driver's version and the newest CUDA version that it supports.",
-    "nvmlSystemGetDriverVersion, nvmlSystemGetCudaDriverVersion_v2",
+    "nvmlSystemGetDriverVersion, nvmlSystemGetCudaDriverVersion",
 )
 
 # --- containers ---------------------------------------------------------------------------------------------------
@@ -156,6 +156,32 @@ CONTAINER_MEMORY_USED = Family(
     CONTAINER,
     "Memory in bytes that the container's processes hold on the domain; absent when one of them has unknown memory.",
     _USE,
+)
+_ANNOTATIONS = "the pod's annotations (kubelet Pods API or API server) and the policy file"
+CONTAINER_MEMORY_REQUESTED = Family(
+    "podgpu_container_memory_requested_bytes",
+    "gauge",
+    "bytes",
+    CONTAINER,
+    "Memory in bytes that the container's pod asks to be guaranteed on the domain, whether or not anything does so.",
+    _ANNOTATIONS,
+)
+CONTAINER_MEMORY_LIMIT = Family(
+    "podgpu_container_memory_limit_bytes",
+    "gauge",
+    "bytes",
+    CONTAINER,
+    "Memory in bytes that the container is to stay under on the domain, as its pod asks for or policy sets it, whether "
+    "or not anything enforces it.",
+    _ANNOTATIONS,
+)
+CONTAINER_MEMORY_OVERRUN = Family(
+    "podgpu_container_memory_overrun_bytes",
+    "gauge",
+    "bytes",
+    CONTAINER,
+    "Memory in bytes that the container uses above its limit, 0 while it is under it.",
+    "podgpu_container_memory_used_bytes and podgpu_container_memory_limit_bytes",
 )
 CONTAINER_MEMORY_PEAK = Family(
     "podgpu_container_memory_peak_bytes",
@@ -218,6 +244,27 @@ CONTAINER_SM_UTILIZATION = Family(
     "process that was active, so where several share the GPU (time-slicing, MPS) the value says who is busy, not how "
     "the GPU was divided, and those of one GPU may add up to more than 1. Absent under MIG.",
     f"nvmlDeviceGetProcessUtilization (smUtil); {_USE}",
+)
+
+# --- pods ---------------------------------------------------------------------------------------------------------
+
+POD_INFO = Family(
+    "podgpu_pod_info",
+    "gauge",
+    "",
+    ("namespace", "pod", "uid", "workload_kind", "workload", "priority_class", "qos"),
+    "Always 1; one series per pod that holds or uses a GPU. The workload is what the pod is a part of: the name in "
+    "podgpu.io/job, else its job or controller, else the pod itself.",
+    "kubelet Pods API or API server: metadata, spec.priorityClassName, status.qosClass",
+)
+ANNOTATION_ERRORS = Family(
+    "podgpu_annotation_errors",
+    "gauge",
+    "",
+    ("namespace", "pod", "container", "reason"),
+    "Annotations about GPU memory and compute that can't be used, by reason; the container is empty where the fault is "
+    "the whole pod's.",
+    "the pod's annotations (kubelet Pods API or API server)",
 )
 
 # --- health -------------------------------------------------------------------------------------------------------
@@ -311,6 +358,9 @@ GROUPS = (
         (
             CONTAINER_MEMORY_USED,
             CONTAINER_MEMORY_PEAK,
+            CONTAINER_MEMORY_REQUESTED,
+            CONTAINER_MEMORY_LIMIT,
+            CONTAINER_MEMORY_OVERRUN,
             CONTAINER_PROCESSES,
             CONTAINER_PROCESSES_MEMORY_UNKNOWN,
             CONTAINER_SLOTS,
@@ -318,6 +368,12 @@ GROUPS = (
             CONTAINER_ALLOCATED,
             CONTAINER_SM_UTILIZATION,
         ),
+    ),
+    Group(
+        "Pods",
+        "What Kubernetes and the pods' authors say. Only where the kubelet's Pods API or the API server is a source of "
+        "pods; besides, `podgpu_pod_labels{namespace,pod,label_...}` shows the labels that `--pods.label` names.",
+        (POD_INFO, ANNOTATION_ERRORS),
     ),
     Group(
         "Health",

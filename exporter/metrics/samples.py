@@ -15,6 +15,7 @@ from itertools import pairwise
 
 from exporter.metrics import catalog
 from exporter.metrics.catalog import Family
+from exporter.metrics.podlabels import PodLabels
 from exporter.model import ContainerName, ContainerState, Device, DeviceState, DomainKey, ListKind, Snapshot, Totals
 
 Row = tuple[tuple[str, ...], float]  # label values in the order of `Family.labels`, and the value
@@ -47,8 +48,10 @@ class Samples:
     duplicates: int
 
 
-def samples(snapshot: Snapshot, *, totals: Totals, build: BuildInfo, values: bool = True) -> Samples:
-    """The samples of a snapshot.
+def samples(
+    snapshot: Snapshot, *, totals: Totals, build: BuildInfo, pod_labels: PodLabels | None = None, values: bool = True
+) -> Samples:
+    """The samples of a snapshot. `pod_labels`: the family for the pod labels that are to be shown, if any are.
 
     With `values` false the snapshot is too old to be printed as the present: devices, containers, driver and conditions
     are withheld, and what remains says how the exporter fares and when it last had something to say.
@@ -56,6 +59,8 @@ def samples(snapshot: Snapshot, *, totals: Totals, build: BuildInfo, values: boo
     Of several samples with one label set the lowest value stays: a rule that needs no order of the input.
     """
     rows: dict[Family, list[Row]] = {family: [] for family in catalog.FAMILIES}
+    if pod_labels is not None:
+        rows[pod_labels.family] = []
     if values:
         for device in snapshot.devices:
             for family, row in _device(device):
@@ -63,7 +68,7 @@ def samples(snapshot: Snapshot, *, totals: Totals, build: BuildInfo, values: boo
         for container in snapshot.containers:
             for family, row in _container(container, totals.peaks):
                 rows[family].append(row)
-        for family, row in _node(snapshot):
+        for family, row in (*_pods(snapshot, pod_labels), *_node(snapshot)):
             rows[family].append(row)
     for family, row in _health(snapshot, totals, build):
         rows[family].append(row)
@@ -115,6 +120,12 @@ def _container(
         yield catalog.CONTAINER_MEMORY_USED, (labels, state.used)
     if (peak := peaks.get((name, state.domain))) is not None:
         yield catalog.CONTAINER_MEMORY_PEAK, (labels, peak)
+    if state.requested is not None:
+        yield catalog.CONTAINER_MEMORY_REQUESTED, (labels, state.requested)
+    if state.limit is not None:
+        yield catalog.CONTAINER_MEMORY_LIMIT, (labels, state.limit)
+        if state.used is not None:
+            yield catalog.CONTAINER_MEMORY_OVERRUN, (labels, max(0, state.used - state.limit))
     if state.processes is not None:  # the lists were read: a kind that is not in the mapping has no process
         for kind, text in _KINDS:
             yield catalog.CONTAINER_PROCESSES, ((*labels, text), state.processes.get(kind, 0))
@@ -135,6 +146,29 @@ def _node(snapshot: Snapshot) -> Iterator[tuple[Family, Row]]:
         yield catalog.DRIVER_INFO, (_texts(*snapshot.driver), 1)
     for condition, holds in snapshot.conditions.items():
         yield catalog.CONDITION, ((condition.value,), int(holds))
+
+
+def _pods(snapshot: Snapshot, pod_labels: PodLabels | None) -> Iterator[tuple[Family, Row]]:
+    for pod in snapshot.pods:
+        yield (
+            catalog.POD_INFO,
+            (
+                _texts(
+                    pod.namespace,
+                    pod.name,
+                    pod.uid,
+                    pod.workload_kind,
+                    pod.workload,
+                    pod.priority_class,
+                    pod.qos,
+                ),
+                1,
+            ),
+        )
+        if pod_labels is not None:
+            yield pod_labels.family, (_texts(*pod_labels.values(pod.namespace, pod.name, pod.labels)), 1)
+    for (name, reason), count in snapshot.annotation_errors.items():
+        yield catalog.ANNOTATION_ERRORS, (_texts(*name, reason), count)
 
 
 def _health(snapshot: Snapshot, totals: Totals, build: BuildInfo) -> Iterator[tuple[Family, Row]]:

@@ -1,11 +1,11 @@
 """Where processes live, what Kubernetes calls these places, and which devices it handed out."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum, unique
 from typing import NamedTuple
 
-from exporter.errors import Reason
+from exporter.errors import Failure, Reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +47,74 @@ class ContainerName(NamedTuple):
     container: str
 
 
+@unique
+class ContainerKind(StrEnum):
+    """When in a pod's life a container runs."""
+
+    MAIN = "main"
+    INIT = "init"  # before the main ones
+    SIDECAR = "sidecar"  # from before the main ones until after them
+    EPHEMERAL = "ephemeral"  # put into a running pod for debugging
+
+
+@dataclass(frozen=True, slots=True)
+class PodContainer:
+    """A container of a pod. `ids` are those of its present and its last run; empty until it has started."""
+
+    name: str
+    kind: ContainerKind = ContainerKind.MAIN
+    ids: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """What a pod belongs to, as an owner reference says it. `controller`: this one makes and replaces the pod."""
+
+    kind: str
+    name: str
+    api_version: str = ""
+    uid: str = ""
+    controller: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Pod:
+    """A pod of this node, as Kubernetes describes it. Labels and annotations are whatever the pod's author wrote.
+
+    `static_uid` is set for the API server's mirror of a static pod: the kubelet's own uid for it, which the pod's
+    cgroup has.
+    """
+
+    uid: str
+    namespace: str
+    name: str
+    static_uid: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    owners: tuple[Owner, ...] = ()
+    containers: tuple[PodContainer, ...] = ()
+    phase: str = ""
+    qos: str = ""
+    priority_class: str = ""
+
+    @property
+    def cgroup_uid(self) -> str:
+        """The uid under which the kernel knows the pod."""
+        return self.static_uid or self.uid
+
+
 @dataclass(frozen=True, slots=True)
 class PodNames:
-    """Names of this node's pods: by pod uid, and by container id."""
+    """This node's pods: their names by pod uid and by container id, and whole where the source tells more than names.
+
+    A uid never gets another name, so names may outlive the pod and the connection to the source. `by_uid` has the
+    present pods, each once, by the uid of its cgroup. `stale` says why the source's last word is not of now.
+    """
 
     pods: Mapping[str, tuple[str, str]]  # pod uid -> (namespace, pod)
     containers: Mapping[str, ContainerName]  # container id -> name
+    by_uid: Mapping[str, Pod] = field(default_factory=dict)
+    stale: Failure | None = None
 
 
 @dataclass(frozen=True, slots=True)

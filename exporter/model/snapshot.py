@@ -79,6 +79,22 @@ class ContainerState:
     slots: int | None = None
     share: float | None = None
     utilization: float | None = None  # 0..1, of the SMs' time; an estimate where clients share the GPU
+    requested: int | None = None  # bytes that its pod asks to be guaranteed on this domain
+    limit: int | None = None  # bytes that its pod, or the cluster's policy, asks it to stay under
+
+
+@dataclass(frozen=True, slots=True)
+class PodState:
+    """A pod that has a container in the snapshot, as Kubernetes describes it."""
+
+    namespace: str
+    name: str
+    uid: str
+    workload_kind: str
+    workload: str
+    priority_class: str
+    qos: str
+    labels: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
 
 @unique
@@ -116,6 +132,10 @@ class Snapshot:
     containers: tuple[ContainerState, ...]
     sources: tuple[SourceState, ...]
     conditions: Mapping[Condition, bool]
+    pods: tuple[PodState, ...] = ()
+    annotation_errors: Mapping[tuple[ContainerName, str], int] = field(  # by container (may be empty) and reason
+        default_factory=lambda: MappingProxyType({})
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,11 +1,12 @@
-"""One GET from the API server, as a pod may make it: with the service account that Kubernetes mounts.
+"""GETs from the API server, as a pod may make them: with the service account that Kubernetes mounts.
 
-Standard library only. What is asked is one GET a minute, and the `kubernetes` package would cost every node more than
-60 MiB of memory and a second of start for models of resources that nobody reads.
+Standard library only. What is asked is one GET a minute and one watch, and the `kubernetes` package would cost every
+node more than 60 MiB of memory and a second of start for models of resources that nobody reads.
 
 Guarantees: the token and the CA are read anew for each request, since both are replaced while we run; the token goes to
 no server that the CA does not vouch for, and never over plain HTTP; one deadline covers the whole exchange, however
-slowly bytes trickle in; an answer is bounded; every failure is a value.
+slowly bytes trickle in, and of an answer without an end the whole time and each silence; an answer, and a line of one,
+is bounded; every failure is a value.
 
 It will not write, retry, follow redirects or keep a connection open.
 """
@@ -15,7 +16,8 @@ import os
 import socket
 import ssl
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPException, HTTPResponse, IncompleteRead, RemoteDisconnected
 from pathlib import Path
@@ -24,7 +26,8 @@ from typing import Any, cast
 from exporter import version
 from exporter.errors import Failure, Reason
 
-LARGEST_ANSWER = 16 << 20  # bytes; the slices of one node are some hundred KiB at most
+LARGEST_ANSWER = 16 << 20  # bytes; the pods of one node are a few MiB at most
+LARGEST_LINE = 4 << 20  # bytes; etcd takes no object above 1.5 MiB
 _MOUNT_IT = "mount the service account (automountServiceAccountToken: true)"
 
 
@@ -54,6 +57,43 @@ class ApiServer:
     def get(self, path: str) -> Answer | Failure:
         """GET a path with its query. Any status is an answer; a failure is that there is none."""
         until = time.monotonic() + self._deadline
+        connection = self._asked(path, until=until)
+        if isinstance(connection, Failure):
+            return connection
+        try:
+            with _response(_Stream(connection, until=until)) as response:
+                return _answer(response)
+        except (OSError, HTTPException) as error:
+            return self._failure(error)
+        finally:
+            connection.close()
+
+    def stream(self, path: str, *, idle: float, total: float) -> "Lines | Answer | Failure":
+        """GET a path whose answer goes on, line by line, as a watch's does. Whoever gets the lines closes them.
+
+        An answer with another status than 200 is an `Answer`. `idle` is for how many seconds the server may say
+        nothing, `total` after how many we go away whatever it says.
+        """
+        begun = time.monotonic()
+        connection = self._asked(path, until=begun + self._deadline)
+        if isinstance(connection, Failure):
+            return connection
+        stream = _Stream(connection, until=begun + self._deadline)
+        try:
+            response = _response(stream)
+            if response.status != 200:
+                with response:
+                    found = _answer(response)
+                connection.close()
+                return found
+        except (OSError, HTTPException) as error:
+            connection.close()
+            return self._failure(error)
+        stream.patience(until=begun + total, idle=idle)
+        return Lines(response, connection, where=self._where)
+
+    def _asked(self, path: str, *, until: float) -> ssl.SSLSocket | Failure:
+        """A connection to the API server on which the request has been made."""
         if not self._host or not self._port.isdigit():
             return Failure(
                 Reason.MISSING, "KUBERNETES_SERVICE_HOST and _PORT do not name the API server: is this a pod?"
@@ -70,25 +110,39 @@ class ApiServer:
             "Connection": "close",
             "User-Agent": f"podgpu/{version()}",
         }
-        connection = HTTPConnection(self._host, int(self._port))
+        client = HTTPConnection(self._host, int(self._port))
         try:
-            connection.sock = self._connected(trusted, until=until)
-            connection.request("GET", path, headers=headers)
-            return _answer(connection.sock, until=until)
+            client.sock = connection = self._connected(trusted, until=until)
+            client.request("GET", path, headers=headers)
         except (OSError, HTTPException) as error:
+            client.close()
             return self._failure(error)
-        finally:
-            connection.close()
+        return connection
+
+    @property
+    def _where(self) -> str:
+        return f"the API server at {self._host}:{self._port}"
 
     def _connected(self, trusted: ssl.SSLContext, *, until: float) -> ssl.SSLSocket:
         """A connection whose other end is who it should be. Raises OSError."""
-        plain = socket.create_connection((self._host, int(self._port)), timeout=_left(until))
-        try:
-            plain.settimeout(_left(until))
-            return trusted.wrap_socket(plain, server_hostname=self._host)
-        except OSError:
-            plain.close()
-            raise
+        failed = OSError(f"{self._host} has no address")
+        for family, kind, _, _, address in socket.getaddrinfo(self._host, int(self._port), type=socket.SOCK_STREAM):
+            # Made one for TLS before it is connected: a socket that is reset in between would not be closed.
+            connection = trusted.wrap_socket(
+                socket.socket(family, kind), server_hostname=self._host, do_handshake_on_connect=False
+            )
+            try:
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+                connection.settimeout(_left(until))
+                connection.connect(address)
+                connection.settimeout(_left(until))
+                connection.do_handshake()
+            except OSError as error:
+                connection.close()
+                failed = error
+            else:
+                return connection
+        raise failed
 
     def _token(self) -> str | Failure:
         path = self._folder / "token"
@@ -120,7 +174,7 @@ class ApiServer:
         return context
 
     def _failure(self, error: OSError | HTTPException) -> Failure:
-        where = f"the API server at {self._host}:{self._port}"
+        where = self._where
         match error:
             case ssl.SSLCertVerificationError():
                 return Failure(
@@ -150,6 +204,37 @@ def refusal(answer: Answer, *, right: str) -> Failure:
             return Failure(Reason.UNAVAILABLE, f"the API server answered with HTTP status {status}")
 
 
+class Lines:
+    """The lines of an answer that goes on. `close` may be called from any thread, and ends the iteration."""
+
+    def __init__(self, response: HTTPResponse, connection: ssl.SSLSocket, *, where: str) -> None:
+        self._response = response
+        self._connection = connection
+        self._where = where
+
+    def __iter__(self) -> Iterator[bytes | Failure]:
+        """The lines that were whole. Ends where the server ended the answer, or else with a failure as the last one."""
+        pieces = b""
+        try:
+            while piece := self._response.read1(1 << 16):
+                *lines, pieces = (pieces + piece).split(b"\n")
+                yield from lines
+                if len(pieces) > LARGEST_LINE:
+                    yield Failure(Reason.TOO_LARGE, f"a line of {self._where} is larger than {LARGEST_LINE >> 20} MiB")
+                    return
+        except TimeoutError:
+            yield Failure(Reason.TIMEOUT, f"{self._where} has fallen silent")
+        except (OSError, HTTPException, ValueError):  # ValueError: closed by `close` between two reads
+            yield Failure(Reason.UNAVAILABLE, f"{self._where} ended the connection in the middle of its answer")
+
+    def close(self) -> None:
+        """End the connection."""
+        with suppress(OSError):
+            # Wakes the thread that waits for a line. Not SSLSocket's own, which takes its state away below that thread.
+            socket.socket.shutdown(self._connection, socket.SHUT_RDWR)
+        self._connection.close()
+
+
 class _Stream(io.RawIOBase):
     """The receiving side of a socket. A socket's own timeout starts anew with each byte; this one's does not."""
 
@@ -157,6 +242,11 @@ class _Stream(io.RawIOBase):
         super().__init__()
         self._source = source
         self._until = until
+        self._idle = float("inf")
+
+    def patience(self, *, until: float, idle: float) -> None:
+        """Set the deadline anew, and how long (seconds) there may be no byte at all."""
+        self._until, self._idle = until, idle
 
     def readable(self) -> bool:
         """True: it is for reading."""
@@ -164,7 +254,7 @@ class _Stream(io.RawIOBase):
 
     def readinto(self, buffer: Any, /) -> int:  # noqa: ANN401 - any writable buffer has no name before Python 3.12
         """Wait for bytes until the deadline. Raises TimeoutError."""
-        self._source.settimeout(_left(self._until))
+        self._source.settimeout(min(self._idle, _left(self._until)))
         return self._source.recv_into(buffer)
 
     def makefile(self, _mode: str) -> io.BufferedReader:
@@ -172,19 +262,25 @@ class _Stream(io.RawIOBase):
         return io.BufferedReader(self)
 
 
-def _answer(source: socket.socket, *, until: float) -> Answer | Failure:
-    """Read one response. Raises OSError or HTTPException."""
-    response = HTTPResponse(cast("socket.socket", _Stream(source, until=until)), method="GET")
+def _response(source: _Stream) -> HTTPResponse:
+    """A response, read up to the end of its headers. Raises OSError or HTTPException."""
+    response = HTTPResponse(cast("socket.socket", source), method="GET")
     try:
         response.begin()
-        body = response.read(LARGEST_ANSWER + 1)
-        if len(body) > LARGEST_ANSWER:
-            return Failure(Reason.TOO_LARGE, f"the API server's answer is larger than {LARGEST_ANSWER >> 20} MiB")
-        if response.length:  # announced and not come: reading a bounded amount does not complain by itself
-            raise IncompleteRead(body, response.length)
-        return Answer(response.status, body, _seconds(response.headers.get("Retry-After", "")))
-    finally:
+    except (OSError, HTTPException):
         response.close()
+        raise
+    return response
+
+
+def _answer(response: HTTPResponse) -> Answer | Failure:
+    """Read the rest of a response. Raises OSError or HTTPException."""
+    body = response.read(LARGEST_ANSWER + 1)
+    if len(body) > LARGEST_ANSWER:
+        return Failure(Reason.TOO_LARGE, f"the API server's answer is larger than {LARGEST_ANSWER >> 20} MiB")
+    if response.length:  # announced and not come: reading a bounded amount does not complain by itself
+        raise IncompleteRead(body, response.length)
+    return Answer(response.status, body, _seconds(response.headers.get("Retry-After", "")))
 
 
 def _seconds(text: str) -> float | None:

@@ -30,7 +30,7 @@ GRACE = 10.0  # seconds; a kubelet takes its pods up again within a few
 ALLOCATABLE_EVERY = 30.0  # seconds; what could be handed out changes when a device breaks or a plugin restarts
 RETRY = 0.1  # seconds; the kubelet's limit of 100 calls a second lets ten through in this time
 
-_REASONS: dict[type[podresources.PodResourcesError], Reason] = {
+REASONS: dict[type[podresources.PodResourcesError], Reason] = {
     podresources.SocketMissing: Reason.SOCKET_MISSING,
     podresources.NotASocket: Reason.NOT_A_SOCKET,
     podresources.PermissionDenied: Reason.NO_PERMISSION,
@@ -40,6 +40,9 @@ _REASONS: dict[type[podresources.PodResourcesError], Reason] = {
     podresources.AnswerTooLarge: Reason.TOO_LARGE,
     podresources.Unimplemented: Reason.UNIMPLEMENTED,
     podresources.MalformedAnswer: Reason.MALFORMED,
+    podresources.NotReady: Reason.UNAVAILABLE,
+    podresources.RequestRefused: Reason.UNAVAILABLE,
+    podresources.WatchOver: Reason.UNAVAILABLE,
     podresources.PodNotFound: Reason.UNAVAILABLE,
     podresources.CallFailed: Reason.UNAVAILABLE,
 }
@@ -94,7 +97,7 @@ class KubeletSource:
         try:
             outcome = self._read()
         except podresources.PodResourcesError as error:
-            outcome = Failure(_REASONS[type(error)], str(error))
+            outcome = Failure(REASONS[type(error)], str(error))
         return Reading(SOURCE, outcome, self._monotonic() - start)
 
     def close(self) -> None:

@@ -13,17 +13,13 @@ It will not tell more than names: no labels, no phase, and nothing of a containe
 
 import os
 import re
-from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
 
 from exporter.clock import Clock
 from exporter.errors import Failure, Reason
 from exporter.model import ContainerName, PodNames, Reading
-
-K = TypeVar("K", bound=Hashable)
-V = TypeVar("V")
+from exporter.sources.podstore import undisputed
 
 SOURCE = "pods"
 
@@ -82,8 +78,8 @@ class LogLinkNames:
         listed = set(entries)
         self._known = {entry: link for entry, link in self._known.items() if entry in listed}
         return PodNames(
-            pods=_undisputed((link.pod_uid, (link.name.namespace, link.name.pod)) for link in links),
-            containers=_undisputed((link.container_id, link.name) for link in links if link.container_id),
+            pods=undisputed((link.pod_uid, (link.name.namespace, link.name.pod)) for link in links),
+            containers=undisputed((link.container_id, link.name) for link in links if link.container_id),
         )
 
     def _link(self, entry: str) -> _Link | None:
@@ -116,16 +112,6 @@ def _parse(entry: str, *, target: str) -> _Link | None:
     if len(stem) == _LONGEST and (stem.startswith(expected) or expected.startswith(stem)):
         return _Link(match["uid"], name=name, container_id="")
     return None
-
-
-def _undisputed(pairs: Iterable[tuple[K, V]]) -> dict[K, V]:
-    """The pairs as a mapping, without the keys that are given two values."""
-    values: dict[K, V] = {}
-    disputed: set[K] = set()
-    for key, value in pairs:
-        if values.setdefault(key, value) != value:
-            disputed.add(key)
-    return {key: value for key, value in values.items() if key not in disputed}
 
 
 class NoNames:

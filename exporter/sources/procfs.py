@@ -63,6 +63,16 @@ def read_whole(path: bytes) -> bytes:
         os.close(descriptor)
 
 
+def evidence(root: Path, pid: int) -> tuple[int | None, str | None]:
+    """For people: when a process started (clock ticks since boot), and its cgroup text. None: not to be had."""
+    folder = b"%b/%d" % (os.fsencode(root), pid)
+    try:
+        start = _parse_stat(read_whole(folder + b"/stat")).start
+        return start, read_whole(folder + b"/cgroup").decode("utf-8", "replace").strip()
+    except (OSError, ValueError, IndexError):
+        return None, None
+
+
 @dataclass(frozen=True, slots=True)
 class _Stat:
     """The fields of /proc/<pid>/stat that identity needs. `start` is in clock ticks since boot."""

@@ -95,3 +95,14 @@ def test_a_demo_for_some_seconds_ends_by_itself(tmp_path):
     )
     assert result.returncode == 0, result.stderr
     assert "research/finetune-0/trainer" in result.stdout
+
+
+def test_a_policy_file_that_cant_be_used(tmp_path):
+    path = tmp_path / "policy.yaml"
+    path.write_text("defaults:\n  memory: {default: much}\n")
+    result = run("exporter", "--web.listen-address=127.0.0.1:0", f"--caps.policy-file={path}")
+    assert result.returncode == 2
+    line = result.stderr.splitlines()[-1]
+    assert line.startswith("podgpu exporter: ")
+    assert f"{path}" in line
+    assert "2" in line

@@ -14,6 +14,7 @@ from exporter.model import (
     ListKind,
     MemoryClass,
     MigDevice,
+    PodState,
     Snapshot,
     SourceState,
     Totals,
@@ -73,6 +74,8 @@ def snapshot():
                 allocated=True,
                 slots=1,
                 share=0.25,
+                requested=GIB,
+                limit=2 * GIB,
                 utilization=0.125,
             ),
             ContainerState(
@@ -89,6 +92,8 @@ def snapshot():
             SourceState("nvml", None, 0.002),
         ),
         conditions={Condition.OVER_ATTRIBUTED: False, Condition.BLIND_PID_NAMESPACE: True},
+        pods=(PodState("team", "job-0", "uid-0", "Job", "job", "high", "Burstable", {"team": "a"}),),
+        annotation_errors={(ContainerName("team", "job-1", "main"), "malformed"): 2},
     )
 
 

@@ -76,13 +76,19 @@ def test_no_label_is_part_of_the_name_except_the_subject(family):
 @each_family
 def test_b120_no_label_of_a_target_and_none_that_a_process_chooses(family):
     assert not set(family.labels) & (TARGET_LABELS - DOCUMENTED)
-    assert not set(family.labels) & {"pid", "process", "process_name", "command", "user", "uid", "pod_uid", "image"}
+    private = {"pid", "process", "process_name", "command", "user", "uid", "pod_uid", "image"}
+    if family is catalog.POD_INFO:
+        private.remove("uid")  # an info metric is where it belongs, so that no value series needs it
+    assert not set(family.labels) & private
 
 
 @each_family
 def test_b13_labels_start_with_the_level_and_only_the_container_level_has_a_pod(family):
     if family.name.startswith("podgpu_container_"):
         assert family.labels[: len(CONTAINER)] == CONTAINER
+    elif family in (catalog.POD_INFO, catalog.ANNOTATION_ERRORS):
+        assert family.labels[:2] == CONTAINER[:2]
+        assert not set(family.labels) & set(DOMAIN)
     else:
         assert not set(family.labels) & DOCUMENTED
     if family.name.startswith(("podgpu_device_", "podgpu_mig_")):
@@ -94,4 +100,4 @@ def test_the_help_is_one_line_and_names_its_source(family):
     assert family.meaning.endswith(".")
     assert "\n" not in family.help
     assert family.help == f"{family.meaning} Source: {family.source}."
-    assert re.search(r"nvml[A-Z]|NVML|kubelet PodResources|/proc/|^podgpu\b|^podgpu_", family.source)
+    assert re.search(r"nvml[A-Z]|NVML|kubelet PodResources|kubelet Pods API|/proc/|^podgpu\b|^podgpu_", family.source)

@@ -45,12 +45,17 @@ EXPECTED = {
     catalog.DRIVER_INFO: [(("615.10", "13.1"), 1)],
     catalog.CONTAINER_MEMORY_USED: [(JOB, 3 * GIB)],
     catalog.CONTAINER_MEMORY_PEAK: [(JOB, 4 * GIB)],
+    catalog.CONTAINER_MEMORY_REQUESTED: [(JOB, GIB)],
+    catalog.CONTAINER_MEMORY_LIMIT: [(JOB, 2 * GIB)],
+    catalog.CONTAINER_MEMORY_OVERRUN: [(JOB, GIB)],
     catalog.CONTAINER_PROCESSES: [((*JOB, "compute"), 0), ((*JOB, "graphics"), 0), ((*JOB, "mps"), 2)],
     catalog.CONTAINER_PROCESSES_MEMORY_UNKNOWN: [(JOB, 0)],
     catalog.CONTAINER_SLOTS: [(JOB, 1)],
     catalog.CONTAINER_SHARE: [(JOB, 0.25)],
     catalog.CONTAINER_ALLOCATED: [(JOB, 1), (STRAY, 0)],
     catalog.CONTAINER_SM_UTILIZATION: [(JOB, 0.125)],
+    catalog.POD_INFO: [(("team", "job-0", "uid-0", "Job", "job", "high", "Burstable"), 1)],
+    catalog.ANNOTATION_ERRORS: [(("team", "job-1", "main", "malformed"), 2)],
     catalog.SOURCE_UP: [(("kubelet",), 0), (("nvml",), 1)],
     catalog.SOURCE_DURATION: [(("kubelet",), 1.5), (("nvml",), 0.002)],
     catalog.SOURCE_LAST_SUCCESS: [(("nvml",), 1_760_000_000.25)],
@@ -104,8 +109,9 @@ def test_b115_a_label_set_that_occurs_twice_is_printed_once_and_counted(snapshot
     twice = replace(snapshot, containers=(replace(first, used=9 * GIB), *snapshot.containers))
     found = samples(twice, totals=totals, build=build)
     assert by_family(found) == EXPECTED
-    # used, peak, three kinds of processes, memory unknown, slots, share, allocated, utilization
-    assert found.duplicates == 10
+    # used, peak, requested, limit, overrun, three kinds of processes, memory unknown, slots, share, allocated,
+    # utilization
+    assert found.duplicates == 13
 
 
 def test_b118_undecodable_bytes_become_replacement_characters_before_duplicates_are_sought(totals, build):

@@ -14,7 +14,7 @@ import pytest
 
 import podresources
 from podresources import Client
-from podresources.v1.generate import ROOT
+from podresources.generate import ROOT
 from simulator.kubelet import serve, write_state
 
 
@@ -168,7 +168,7 @@ def test_pod_that_the_kubelet_does_not_have(node):
     assert "pod p in namespace a not found" in refused(node.client(), podresources.PodNotFound, "get", "a", "p")
 
 
-@pytest.mark.parametrize("code", ["FAILED_PRECONDITION", "INTERNAL", "UNKNOWN", "PERMISSION_DENIED"])
+@pytest.mark.parametrize("code", ["ABORTED", "INTERNAL", "UNKNOWN", "PERMISSION_DENIED"])
 def test_any_other_status_keeps_its_code_and_text(node, code):
     node.says(faults=[{"method": "List", "code": code, "text": "the reason"}])
     assert f"List: {code}: the reason" in refused(node.client(), podresources.CallFailed)

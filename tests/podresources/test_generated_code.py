@@ -6,13 +6,13 @@ import sys
 from types import ModuleType
 
 import podresources
+from podresources.generate import ROOT, generate
 from podresources.v1 import podresources_pb2 as pb
-from podresources.v1.generate import ROOT, generate
 
 
 def test_checked_in_code_is_what_the_text_generates(tmp_path):
     written = generate(tmp_path)
-    assert len(written) == 4
+    assert len(written) == 10
     for path in written:
         assert path.read_text() == (ROOT / path.relative_to(tmp_path)).read_text(), f"run {generate.__module__}"
 
@@ -82,7 +82,7 @@ def test_every_public_name_is_listed():
 
 def test_every_error_of_the_tree_is_public_and_says_what_to_change():
     kinds = podresources.PodResourcesError.__subclasses__()
-    assert len(kinds) == 11
+    assert len(kinds) == 14
     tree = inspect.getdoc(inspect.getmodule(podresources.PodResourcesError)) or ""
     for kind in kinds:
         assert kind.__name__ in podresources.__all__

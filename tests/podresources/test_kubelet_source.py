@@ -204,7 +204,7 @@ def test_allocatable_that_hangs_costs_half_the_deadline_and_nothing_else(node):
 
 
 def test_every_error_has_a_reason():
-    assert set(module._REASONS) == set(podresources.PodResourcesError.__subclasses__())
+    assert set(module.REASONS) == set(podresources.PodResourcesError.__subclasses__())
 
 
 @pytest.mark.parametrize(

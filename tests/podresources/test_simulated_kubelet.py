@@ -9,7 +9,7 @@ import time
 import pytest
 
 from podresources import Client, RateLimited, SocketMissing, Unavailable
-from podresources.v1.generate import ROOT
+from podresources.generate import ROOT
 from simulator.kubelet import write_state
 
 

@@ -27,7 +27,10 @@ _VOLATILE = re.compile(
 def scene(request, make):
     whole = make(request.param)
     # The first cycle is what is shown, so each source has the time that it has by default.
-    whole.start_exporter("--interval=5s", "--web.disable-exporter-metrics")
+    flags = ["--interval=5s", "--web.disable-exporter-metrics"]
+    if "api" in whole.node.scenario.pods_sources:  # is asked at a random time, so its pods are on some first pages
+        flags.append("--pods.source=logs")
+    whole.start_exporter(*flags)
     return whole
 
 

@@ -1,0 +1,62 @@
+"""Whose a process is: its place, the names of pods, and what the kubelet handed out, put together. Pure."""
+
+from typing import NamedTuple
+
+from exporter.allocation import Holdings
+from exporter.errors import Reason
+from exporter.model import ContainerName, ListKind, MemoryClass, Place, PodNames, ProcessReading
+from exporter.processes import Process
+
+_NOWHERE = Place(reason=Reason.EXITED)
+
+
+class Owner(NamedTuple):
+    """The class of memory that a process's belongs to; for containers the name, for the unresolved the reason."""
+
+    memory_class: MemoryClass
+    name: ContainerName | None = None
+    reason: Reason | None = None
+
+
+class Owners:
+    """Tells the owners of processes in one cycle."""
+
+    def __init__(self, processes: ProcessReading, names: PodNames, held: Holdings | None) -> None:
+        self._places = processes.places
+        self._names = names
+        self._held = held
+
+    def of(self, pid: int, process: Process) -> Owner:
+        """The owner of a process that a list of the driver names."""
+        place = self._places.get(pid, _NOWHERE)
+        if place.reason is not None:
+            return Owner(MemoryClass.UNRESOLVED, reason=place.reason)
+        if self._is_mps_server(place, process):
+            return Owner(MemoryClass.MPS_SERVER)
+        if place.container is None:
+            return Owner(MemoryClass.HOST)
+        if not place.container.pod_uid and place.container.container_id not in self._names.containers:
+            return Owner(MemoryClass.UNRESOLVED, reason=Reason.CGROUP_RELATIVE)
+        return Owner(MemoryClass.CONTAINERS, name=self._name(place))
+
+    def _is_mps_server(self, place: Place, process: Process) -> bool:
+        """Believe a process that calls itself the MPS server, unless it is a client or its container holds a GPU.
+
+        A name is free to choose, and the server's memory is billed to nobody: so a container that the kubelet gave a
+        device is a tenant whatever its processes are called. The server's own pod asks for none.
+        """
+        if not place.names_mps_server or process.kind is ListKind.MPS:
+            return False
+        return place.container is None or self._held is None or self._name(place) not in self._held.holders
+
+    def _name(self, place: Place) -> ContainerName:
+        """The container's name; where nothing names it, the pod's uid and the start of the container's id."""
+        container = place.container
+        if container is None:
+            return ContainerName("", "", "")
+        if (name := self._names.containers.get(container.container_id)) is not None:
+            return name
+        if (pod := self._names.pods.get(container.pod_uid)) is not None:
+            # Known pod, unknown container: a sandbox (gVisor, Kata), or too young to have a log. The pod is certain.
+            return ContainerName(*pod, "")
+        return ContainerName("", container.pod_uid, container.container_id[:12])
