@@ -11,6 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from exporter.groups import PodKey, members
 from exporter.model import (
     DRA_DRIVER,
     AllocationReading,
@@ -23,6 +24,7 @@ from exporter.model import (
     DraDevice,
     DraType,
     LivePods,
+    Pod,
     PodNames,
     SliceReading,
 )
@@ -34,9 +36,10 @@ class DomainHoldings:
 
     slots: Mapping[ContainerName, int]
     advertised: Mapping[str, int]
-    pods: frozenset[tuple[str, str]]  # namespace and name of the pods that hold any
+    pods: frozenset[PodKey]  # namespace and name of the pods that hold any
     total: int  # all slots advertised
     reserved: bool = False  # a scheduler's reservation pod holds it for pods of its own choice
+    members: frozenset[PodKey] | None = None  # these pods; None where nobody tells
 
     def allocated(self, name: ContainerName) -> bool | None:
         """Whether the kubelet gave the container a device of the domain; None where that cannot be told."""
@@ -46,8 +49,10 @@ class DomainHoldings:
             return None  # without its name a container cannot be looked up
         if not name.container and (name.namespace, name.pod) in self.pods:
             return None  # some container of the pod holds one, and which one this is is not known
+        if not self.reserved:
+            return False
         # Of a reserved device the scheduler gives parts to pods that the kubelet gave nothing.
-        return None if self.reserved else False
+        return None if self.members is None else (name.namespace, name.pod) in self.members
 
     def share(self, name: ContainerName) -> float | None:
         """Slots held of slots advertised, 0..1.
@@ -73,10 +78,15 @@ class Holdings:
     holders: frozenset[ContainerName]
     unknown: int
     undecided: frozenset[ContainerName] = frozenset()
+    members: frozenset[PodKey] = frozenset()  # pods to which a scheduler gave a part of some reserved device
 
     def of(self, key: DomainKey) -> DomainHoldings:
         """The holdings of one domain."""
         return self.domains.get(key, _NOBODY)
+
+    def is_tenant(self, name: ContainerName) -> bool:
+        """Whether somebody gave the container a device of any domain."""
+        return name in self.holders or (name.namespace, name.pod) in self.members
 
     def allocated(self, name: ContainerName, key: DomainKey) -> bool | None:
         """Whether the kubelet gave the container a device of the domain; None where that cannot be told."""
@@ -109,18 +119,22 @@ def claimed_devices(reading: AllocationReading) -> frozenset[DraDevice]:
 
 
 def holdings(
-    reading: AllocationReading, devices: Iterable[DeviceReading], slices: SliceReading | None = None
+    reading: AllocationReading,
+    devices: Iterable[DeviceReading],
+    slices: SliceReading | None = None,
+    pods: Iterable[Pod] = (),
 ) -> Holdings:
     """Join the kubelet's device ids with the driver's devices. Several replicas of a domain are several slots.
 
-    A claim's device is one slot, whoever shares it. Without `slices` no such slot is advertised.
+    A claim's device is one slot, whoever shares it. Without `slices` no such slot is advertised. `pods` tell by their
+    labels who shares a device that a scheduler reserved.
     """
     index = _Index(devices)
     claims = _Claims(index, reading, slices)
     unknown = 0
     undecided: set[ContainerName] = set()
     held: dict[DomainKey, dict[ContainerName, set[str]]] = defaultdict(lambda: defaultdict(set))
-    reserved: set[DomainKey] = set()
+    reserved: dict[PodKey, set[DomainKey]] = defaultdict(set)
     for allocation in reading.allocations:
         claimed = allocation.resource == DRA_DRIVER
         for ref in allocation.devices:
@@ -129,7 +143,7 @@ def holdings(
             if claimed and not found and not claims.is_passed_through(ref):
                 undecided.add(allocation.name)
             if allocation.reserves:
-                reserved.update(found)
+                reserved[allocation.name.namespace, allocation.name.pod].update(found)
                 continue
             for key in found:
                 held[key][allocation.name].add(f"{allocation.resource}/{ref.raw}")
@@ -140,13 +154,17 @@ def holdings(
     for device, key in claims.advertised():
         advertised[key][DRA_DRIVER].add("/".join(device))
     domains = {}
-    for key in sorted({*held, *advertised, *reserved}):
+    groups = members(pods, reserved)
+    kept = frozenset(key for keys in reserved.values() for key in keys)
+    for key in sorted({*held, *advertised, *kept}):
         slots = {name: len(ids) for name, ids in sorted(held[key].items())}
         by_resource = {resource: len(ids) for resource, ids in sorted(advertised[key].items())}
-        pods = frozenset((name.namespace, name.pod) for name in slots)
-        domains[key] = DomainHoldings(slots, by_resource, pods, sum(by_resource.values()), key in reserved)
+        holding = frozenset((name.namespace, name.pod) for name in slots)
+        total = sum(by_resource.values())
+        domains[key] = DomainHoldings(slots, by_resource, holding, total, key in kept, groups.get(key))
     holders = undecided.union(*(found.slots for found in domains.values()))
-    return Holdings(domains, frozenset(holders), unknown, frozenset(undecided))
+    sharing = frozenset(pod for group in groups.values() for pod in group)
+    return Holdings(domains, frozenset(holders), unknown, frozenset(undecided), sharing)
 
 
 class _Index:

@@ -63,7 +63,8 @@ def attribute(
     held = None
     if allocations.value is not None:
         present = without_finished(allocations.value, names.value, live.value)
-        held = holdings(present, devices, slices.value if slices is not None else None)
+        pods = names.value.by_uid.values() if names.value is not None else ()
+        held = holdings(present, devices, slices.value if slices is not None else None, pods)
     domains = _Domains(processes.value, names.value, held)
     states = tuple(
         domains.device(reading) for reading in sorted(devices, key=lambda d: (d.device.index, d.device.uuid))

@@ -125,7 +125,8 @@ def _processes(readings: Readings, evidence: Mapping[int, Evidence]) -> list[tup
     held = None
     if readings.allocations.value is not None:
         present = without_finished(readings.allocations.value, readings.names.value, readings.live.value)
-        held = holdings(present, driver.devices, readings.slices.value if readings.slices is not None else None)
+        slices = readings.slices.value if readings.slices is not None else None
+        held = holdings(present, driver.devices, slices, readings.pods)
     owners = Owners(places, names, held)
     lines: list[tuple[ContainerName | None, ProcessLine]] = []
     for device in driver.devices:

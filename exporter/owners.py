@@ -42,12 +42,12 @@ class Owners:
     def _is_mps_server(self, place: Place, process: Process) -> bool:
         """Believe a process that calls itself the MPS server, unless it is a client or its container holds a GPU.
 
-        A name is free to choose, and the server's memory is billed to nobody: so a container that the kubelet gave a
+        A name is free to choose, and the server's memory is billed to nobody: so a container that was given a
         device is a tenant whatever its processes are called. The server's own pod asks for none.
         """
         if not place.names_mps_server or process.kind is ListKind.MPS:
             return False
-        return place.container is None or self._held is None or self._name(place) not in self._held.holders
+        return place.container is None or self._held is None or not self._held.is_tenant(self._name(place))
 
     def _name(self, place: Place) -> ContainerName:
         """The container's name; where nothing names it, the pod's uid and the start of the container's id."""

@@ -1,6 +1,7 @@
 """Readings for tests, built from the little that a test is about."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from exporter.attribution import attribute
 from exporter.errors import Failure, Reason
@@ -22,6 +23,7 @@ from exporter.model import (
     MemoryInfo,
     MigDevice,
     Place,
+    Pod,
     PodNames,
     ProcessList,
     ProcessReading,
@@ -127,18 +129,23 @@ def snapshot_of(
     driver: Failure | None = None,
     live: LivePods | None = None,
     slices: SliceReading | Failure | None = None,
+    pods: Sequence[Pod] = (),
 ) -> Snapshot:
     """The snapshot of GPUs, with everything else working unless a test says otherwise."""
     found = places if isinstance(places, Failure) else ProcessReading(places or {})
     return attribute(
         driver=Reading("nvml", driver or DriverReading("580.95.05", "13.0", tuple(devices))),
         processes=Reading("procfs", found),
-        names=Reading("pods", names if names is not None else PodNames({}, {})),
+        names=Reading("pods", _described(names if names is not None else PodNames({}, {}), pods)),
         allocations=Reading("kubelet", allocations if allocations is not None else AllocationReading(())),
         live=Reading("cgroups", live if live is not None else Failure(Reason.MISSING, "no pod's cgroup is visible")),
         slices=Reading("resourceslices", slices) if slices is not None else None,
         timestamp=1000.0,
     )
+
+
+def _described(names: PodNames | Failure, pods: Sequence[Pod]) -> PodNames | Failure:
+    return names if isinstance(names, Failure) else replace(names, by_uid={pod.uid: pod for pod in pods})
 
 
 def only_domain(snapshot: Snapshot) -> DomainState:

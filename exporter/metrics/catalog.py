@@ -230,8 +230,9 @@ CONTAINER_ALLOCATED = Family(
     "gauge",
     "",
     CONTAINER,
-    "1 when the kubelet allocated the domain to the container, 0 when the container uses it without allocation; absent "
-    "where the device of a claim of the container's is not known.",
+    "1 when the kubelet allocated the domain to the container, or a scheduler that reserved it gave the pod a part; 0 "
+    "when the container uses it without allocation; absent where the device of a claim of the container's, or who "
+    "shares a reserved device, is not known.",
     f"kubelet PodResources v1, List; {_USE}",
 )
 CONTAINER_SM_UTILIZATION = Family(

@@ -16,6 +16,7 @@ from exporter.model import (
     MemoryClass,
     MigDevice,
     Place,
+    Pod,
     PodNames,
     ProcessList,
     ProcessRow,
@@ -504,6 +505,40 @@ def test_a_schedulers_reservation_pod_is_no_consumer_and_its_tenants_are_no_thie
     allocation = {(state.domain.gpu_uuid, state.name.pod): state.allocated for state in snapshot.containers}
     assert allocation == {(U1, "a"): None, (U1, "b"): None, (U2, "b"): False}
     assert snapshot.devices[0].domains[0].tenants == (1, Isolation.NONE)
+
+
+def _labelled(pod, labels):
+    return Pod(uid(pod), "ns", pod, labels=labels)
+
+
+def test_the_pods_of_a_reservations_group_are_given_the_gpu_and_others_are_not():
+    pods = [
+        _labelled("gpu-reservation-1", {"runai-gpu-group": "g1"}),
+        _labelled("a", {"runai-gpu-group": "g1"}),
+        _labelled("b", {"runai-gpu-group/g0": "x", "runai-gpu-group/g1": "x"}),
+        _labelled("c", {"runai-gpu-group": "g2"}),
+    ]
+    snapshot = snapshot_of(
+        gpu(lists(rows((11, GIB), (12, GIB), (13, GIB), (14, GIB)))),
+        places={11: in_pod("a"), 12: in_pod("b"), 13: in_pod("c"), 14: in_pod("a", server=True)},
+        names=names_of("a/main", "b/main", "c/main"),
+        allocations=allocated(_reserved("gpu-reservation-1", U1), advertised=[U1]),
+        pods=pods,
+    )
+    assert {state.name.pod: state.allocated for state in snapshot.containers} == {"a": True, "b": True, "c": False}
+    assert used_by_pod(snapshot)["a"] == 2 * GIB  # a tenant that calls itself the MPS server is billed all the same
+
+
+def test_a_pod_outside_the_schedulers_namespace_is_no_reservation_whatever_its_labels():
+    pods = [_labelled("a", {"runai-gpu-group": "g1"}), _labelled("b", {"runai-gpu-group": "g1"})]
+    snapshot = snapshot_of(
+        gpu(lists(rows((11, GIB), (12, GIB)))),
+        places={11: in_pod("a"), 12: in_pod("b")},
+        names=AB,
+        allocations=allocated(given("a", U1)),
+        pods=pods,
+    )
+    assert {state.name.pod: state.allocated for state in snapshot.containers} == {"a": True, "b": False}
 
 
 @pytest.mark.parametrize(
