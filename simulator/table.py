@@ -17,6 +17,7 @@ def table(page: str) -> str:
     used = samples["podgpu_container_memory_used_bytes"]
     busy = {_container(labels): value for labels, value in samples["podgpu_container_sm_utilization_ratio"]}
     shares = {_container(labels): value for labels, value in samples["podgpu_container_share_ratio"]}
+    given = {_container(labels): value for labels, value in samples["podgpu_container_allocated"]}
     lines = []
     for labels, capacity in samples["podgpu_device_memory_capacity_bytes"]:
         device = _device(labels)
@@ -25,8 +26,7 @@ def table(page: str) -> str:
         mine = [(found, value) for found, value in used if _device(found) == device]
         for found, value in sorted(mine, key=lambda entry: -entry[1]):
             name = f"{found['namespace']}/{found['pod']}/{found['container']}"
-            share = shares.get(_container(found))
-            slots = f"  {share:.0%} of the slots" if share is not None else "  not allocated"
+            slots = _slots(shares.get(_container(found)), given.get(_container(found)))
             lines.append(
                 f"  {name:48} {_gib(value)} {_bar(value / capacity)}{_busy(busy.get(_container(found)))}{slots}"
             )
@@ -52,6 +52,13 @@ def _container(labels: dict[str, str]) -> tuple[str, ...]:
 
 def _busy(share: float | None) -> str:
     return f"  SM {share:4.0%}" if share is not None else " " * len("  SM 100%")
+
+
+def _slots(share: float | None, allocated: float | None) -> str:
+    """What the container was given; nothing where that is not known."""
+    if share is not None:
+        return f"  {share:.0%} of the slots"
+    return "" if allocated is None else "  a part of it" if allocated else "  not allocated"
 
 
 def _gib(value: float) -> str:
