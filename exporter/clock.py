@@ -7,7 +7,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """The two clocks: `monotonic` for durations (seconds), `unix` for timestamps (seconds since the epoch)."""
+    """Three clocks, all in seconds.
+
+    `monotonic` is for durations, `unix` (since the epoch) for timestamps, and `boottime` (since the machine started,
+    suspended time included) to compare with the start times in `/proc/[pid]/stat`.
+    """
 
     monotonic: Callable[[], float] = time.monotonic
     unix: Callable[[], float] = time.time
+    boottime: Callable[[], float] = lambda: time.clock_gettime(time.CLOCK_BOOTTIME)

@@ -60,8 +60,8 @@ class Source(Protocol[T]):
 class Processes(Protocol):
     """The source that places processes."""
 
-    def read(self, pids: Collection[int]) -> Reading[ProcessReading]:
-        """The places of these processes."""
+    def read(self, pids: Collection[int], *, listed_at: float | None = None) -> Reading[ProcessReading]:
+        """The places of these processes, which the driver had listed by `listed_at` (seconds of CLOCK_BOOTTIME)."""
 
 
 class Slices(Protocol):
@@ -153,8 +153,9 @@ class Sampler:
         self._pods.ask(self._sources.pods.read)
         self._live.ask(self._sources.live.read)
         driver = self._sources.driver.read()
+        listed_at = self._clock.boottime()
         pids = listed_pids(driver.value)
-        self._processes.ask(lambda: self._sources.processes.read(pids))
+        self._processes.ask(lambda: self._sources.processes.read(pids, listed_at=listed_at))
         second = self._clock.monotonic() + self._deadline
         allocations = _answer("kubelet", self._kubelet, until=until)
         slices = self._ask_slices(allocations.value)

@@ -28,7 +28,7 @@ from simulator.scenario import Container, Pod, Scenario, ScenarioError
 from simulator.scenario_file import load
 
 _FIRST_PID = 4000
-_TICKS = 100  # clock ticks a second
+_STARTED = 100  # clock ticks after boot: before any list of the driver, on a machine however young
 _BOOKMARK_EVERY = 60.0  # seconds
 
 
@@ -114,7 +114,7 @@ class Node:
         if entry.pod is not None and entry.container is not None:
             text = self._cgroup(entry.pod, entry.container).text
         argv = entry.process.command
-        return procfs.Process(entry.pid, entry.pid * _TICKS, argv[0].rpartition("/")[2], argv, text)
+        return procfs.Process(entry.pid, _STARTED, argv[0].rpartition("/")[2], argv, text)
 
     def _put_pods(self, pods: list[Pod]) -> None:
         for pod in pods:

@@ -45,7 +45,7 @@ class Fixed:
         self.outcome = outcome
         self.asked = []
 
-    def read(self, *arguments):
+    def read(self, *arguments, **options):
         self.asked.append(arguments)
         return self.outcome
 

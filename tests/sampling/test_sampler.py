@@ -25,9 +25,11 @@ class Fixed:
     def __init__(self, outcome):
         self.outcome = outcome
         self.asked = []
+        self.options = []
 
-    def read(self, *arguments):
+    def read(self, *arguments, **options):
         self.asked.append(arguments)
+        self.options.append(options)
         if isinstance(self.outcome, Exception):
             raise self.outcome
         return self.outcome
@@ -64,7 +66,7 @@ def sampler(sources, time, published):
         sources,
         interval=5.0,
         deadline=2.0,
-        clock=Clock(monotonic=time, unix=lambda: 1e9 + time.now),
+        clock=Clock(monotonic=time, unix=lambda: 1e9 + time.now, boottime=lambda: time.now),
         publish=lambda snapshot, totals: published.append((snapshot, totals)),
     )
 
@@ -173,3 +175,15 @@ def test_empty_sources_give_an_empty_snapshot(sources, sampler, published):
     sampler.cycle()
     assert published[-1][0].devices == ()
     assert sources.processes.asked == [(frozenset(),)]
+
+
+def test_processes_are_told_when_the_driver_had_listed_them(sources, sampler, time):
+    listed = sources.driver.read
+
+    def slow():
+        time.now += 1.5
+        return listed()
+
+    sources.driver.read = slow
+    sampler.cycle()
+    assert sources.processes.options == [{"listed_at": 101.5}]
