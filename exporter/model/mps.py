@@ -53,8 +53,8 @@ class MpsNamespace:
     """A namespace of protocol 3. Its limit holds for each client, on each device."""
 
     name: str
-    ratio: float | None | Failure = None
-    pinned: PinnedLimit | None | Failure = None
+    ratio: float | Failure | None = None
+    pinned: PinnedLimit | Failure | None = None
     pipe_directory: str = ""
 
 
@@ -70,7 +70,7 @@ class MpsServer:
     uid: int | None
     status: ServerStatus
     clients: tuple[MpsClient, ...] | Failure = ()
-    ratio: float | None | Failure = None
+    ratio: float | Failure | None = None
     pinned: Mapping[int, PinnedLimit | None] | Failure = field(default_factory=lambda: MappingProxyType({}))
     namespaces: tuple[MpsNamespace, ...] = ()
     devices: tuple[str, ...] | None = None  # the UUIDs of its ordinals; None where that can't be told
