@@ -19,6 +19,7 @@ from exporter.model.driver import (
 )
 from exporter.model.kubernetes import (
     DRA_DRIVER,
+    NO_NAMES,
     Allocation,
     AllocationReading,
     ContainerKind,
@@ -59,14 +60,18 @@ from exporter.model.reading import (
     Reading,
 )
 from exporter.model.snapshot import (
+    CapCondition,
     Condition,
     ContainerState,
     DeviceState,
     DomainKey,
     DomainState,
     Isolation,
+    Mechanism,
     MemoryClass,
+    MpsStarts,
     PodState,
+    ShareSource,
     Snapshot,
     SourceState,
     Totals,
@@ -74,9 +79,11 @@ from exporter.model.snapshot import (
 
 __all__ = [
     "DRA_DRIVER",
+    "NO_NAMES",
     "Allocation",
     "AllocationReading",
     "Backend",
+    "CapCondition",
     "CgroupMemory",
     "ClientEnvironment",
     "Condition",
@@ -102,6 +109,7 @@ __all__ = [
     "LimitReading",
     "ListKind",
     "LivePods",
+    "Mechanism",
     "MemoryClass",
     "MemoryInfo",
     "MigDevice",
@@ -110,6 +118,7 @@ __all__ = [
     "MpsNamespace",
     "MpsReading",
     "MpsServer",
+    "MpsStarts",
     "Owner",
     "PinnedLimit",
     "Place",
@@ -123,6 +132,7 @@ __all__ = [
     "ProcessUtilization",
     "Reading",
     "ServerStatus",
+    "ShareSource",
     "SliceReading",
     "Snapshot",
     "SourceState",

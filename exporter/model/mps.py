@@ -33,6 +33,16 @@ class PinnedLimit:
     shown: int
     below: int
 
+    @classmethod
+    def exactly(cls, amount: int) -> "PinnedLimit":
+        """A limit that is known to the byte."""
+        return cls(amount, amount + (1 << 20))
+
+    @property
+    def exact(self) -> bool:
+        """Whether it is what is shown."""
+        return self.below <= self.shown + (1 << 20)
+
 
 @dataclass(frozen=True, slots=True)
 class MpsClient:

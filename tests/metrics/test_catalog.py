@@ -69,6 +69,10 @@ def test_info_families_are_gauges_of_one_without_unit(family):
 @each_family
 def test_no_label_is_part_of_the_name_except_the_subject(family):
     subject, *rest = words(family)
+    if subject == "mps":
+        subject, *rest = rest  # a daemon, a server
+    if rest == ["state"]:
+        rest = []  # a state set: one series per state, and the label has its name
     for label in family.labels:
         assert f"_{label}_" not in f"_{'_'.join(rest)}_", f"{label} is in {subject}'s {family.name}"
 
@@ -77,7 +81,7 @@ def test_no_label_is_part_of_the_name_except_the_subject(family):
 def test_b120_no_label_of_a_target_and_none_that_a_process_chooses(family):
     assert not set(family.labels) & (TARGET_LABELS - DOCUMENTED)
     private = {"pid", "process", "process_name", "command", "user", "uid", "pod_uid", "image"}
-    if family is catalog.POD_INFO:
+    if family in (catalog.POD_INFO, catalog.MPS_SERVER_INFO):
         private.remove("uid")  # an info metric is where it belongs, so that no value series needs it
     assert not set(family.labels) & private
 
@@ -100,4 +104,7 @@ def test_the_help_is_one_line_and_names_its_source(family):
     assert family.meaning.endswith(".")
     assert "\n" not in family.help
     assert family.help == f"{family.meaning} Source: {family.source}."
-    assert re.search(r"nvml[A-Z]|NVML|kubelet PodResources|kubelet Pods API|/proc/|^podgpu\b|^podgpu_", family.source)
+    assert re.search(
+        r"nvml[A-Z]|NVML|kubelet PodResources|kubelet Pods API|MPS control daemon|/proc/|^podgpu\b|^podgpu_",
+        family.source,
+    )

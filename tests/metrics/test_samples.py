@@ -25,6 +25,7 @@ GIB = 1 << 30
 SHARED = ("0", "GPU-aaaa", "")
 SLICE = ("1", "GPU-bbbb", "3")
 JOB = ("team", "job-0", "main", *SHARED)
+NEW, OLD = "/run/new", "/run/old"
 STRAY = ("team", "job-1", "main", *SLICE)
 
 # What the snapshot of conftest.py must print: each family, each series, in order.
@@ -54,6 +55,39 @@ EXPECTED = {
     catalog.CONTAINER_SHARE: [(JOB, 0.25)],
     catalog.CONTAINER_ALLOCATED: [(JOB, 1), (STRAY, 0)],
     catalog.CONTAINER_SM_UTILIZATION: [(JOB, 0.125)],
+    catalog.CONTAINER_MEMORY_CHARGED: [(JOB, 2 * GIB)],
+    catalog.CONTAINER_MEMORY_LIMIT_APPLIED: [((*JOB, "cgroup"), 2 * GIB), ((*JOB, "mps_namespace"), GIB)],
+    catalog.CONTAINER_MEMORY_LIMIT_ENFORCED: [(JOB, 0)],
+    catalog.CONTAINER_CONDITION: [((*JOB, "limit_above_cap"), 1), ((*JOB, "outside_mps"), 1)],
+    catalog.CONTAINER_MPS_ACTIVE_THREAD_RATIO: [((*JOB, "namespace"), 0.25)],
+    catalog.CONTAINER_MPS_CLIENTS: [(JOB, 2)],
+    catalog.MPS_DAEMON_UP: [((NEW,), 1), ((OLD,), 1), (("/run/wedged",), 0)],
+    catalog.MPS_DAEMON_INFO: [((NEW, "3"), 1), ((OLD, "2"), 1)],
+    catalog.MPS_DAEMON_STARTS: [((NEW,), 1), (("/run/wedged",), 0)],
+    catalog.MPS_SERVER_INFO: [((NEW, "shared", "0"), 1), ((OLD, "uid_1000", ""), 1)],
+    catalog.MPS_SERVER_STATE: [
+        ((NEW, "shared", "active"), 1),
+        ((NEW, "shared", "fault"), 0),
+        ((NEW, "shared", "initializing"), 0),
+        ((NEW, "shared", "unknown"), 0),
+        ((OLD, "uid_1000", "active"), 0),
+        ((OLD, "uid_1000", "fault"), 0),
+        ((OLD, "uid_1000", "initializing"), 0),
+        ((OLD, "uid_1000", "unknown"), 1),
+    ],
+    catalog.MPS_SERVER_CLIENTS: [((NEW, "shared"), 2)],
+    catalog.MPS_SERVER_STARTS: [((NEW,), 3), (("/run/wedged",), 0)],
+    catalog.MPS_ACTIVE_THREAD_RATIO: [
+        ((NEW, "shared", "default", "namespace"), 0.1),
+        ((NEW, "shared", "j_a", "namespace"), 0.25),
+        ((OLD, "", "", "default"), 1),
+        ((OLD, "uid_1000", "", "server"), 0.5),
+    ],
+    catalog.MPS_PINNED_MEMORY_LIMIT: [
+        ((NEW, "shared", "j_a", "namespace", ""), GIB),
+        ((OLD, "", "", "default", "0"), 4 * GIB),
+        ((OLD, "uid_1000", "", "server", "0"), 2 * GIB),
+    ],
     catalog.POD_INFO: [(("team", "job-0", "uid-0", "Job", "job", "high", "Burstable"), 1)],
     catalog.ANNOTATION_ERRORS: [(("team", "job-1", "main", "malformed"), 2)],
     catalog.SOURCE_UP: [(("kubelet",), 0), (("nvml",), 1)],
@@ -68,6 +102,7 @@ EXPECTED = {
 HEALTH = {
     *(catalog.SOURCE_UP, catalog.SOURCE_DURATION, catalog.SOURCE_LAST_SUCCESS, catalog.SOURCE_ERRORS),
     *(catalog.SNAPSHOT_TIMESTAMP, catalog.SAMPLER_CYCLES, catalog.BUILD_INFO),
+    *(catalog.MPS_DAEMON_STARTS, catalog.MPS_SERVER_STARTS),
 }
 
 
@@ -110,8 +145,8 @@ def test_b115_a_label_set_that_occurs_twice_is_printed_once_and_counted(snapshot
     found = samples(twice, totals=totals, build=build)
     assert by_family(found) == EXPECTED
     # used, peak, requested, limit, overrun, three kinds of processes, memory unknown, slots, share, allocated,
-    # utilization
-    assert found.duplicates == 13
+    # utilization, charged, two limits, enforced, two conditions, share of threads, clients
+    assert found.duplicates == 21
 
 
 def test_b118_undecodable_bytes_become_replacement_characters_before_duplicates_are_sought(totals, build):
