@@ -17,6 +17,11 @@ from exporter.model.driver import (
     ProcessUtilization,
     UtilizationWindow,
 )
+from exporter.model.integrals import (
+    Amount,
+    Integral,
+    Integrals,
+)
 from exporter.model.kubernetes import (
     DRA_DRIVER,
     Allocation,
@@ -52,6 +57,8 @@ from exporter.model.snapshot import (
     PodState,
     Snapshot,
     SourceState,
+)
+from exporter.model.totals import (
     Totals,
 )
 
@@ -59,6 +66,7 @@ __all__ = [
     "DRA_DRIVER",
     "Allocation",
     "AllocationReading",
+    "Amount",
     "Condition",
     "ContainerKind",
     "ContainerName",
@@ -76,6 +84,8 @@ __all__ = [
     "DraDevice",
     "DraType",
     "DriverReading",
+    "Integral",
+    "Integrals",
     "Isolation",
     "ListKind",
     "LivePods",

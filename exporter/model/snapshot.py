@@ -1,4 +1,4 @@
-"""What one cycle found out, joined: devices, containers, sources, conditions; and what has been counted so far."""
+"""What one cycle found out, joined: devices, containers, sources, conditions."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -81,6 +81,7 @@ class ContainerState:
     utilization: float | None = None  # 0..1, of the SMs' time; an estimate where clients share the GPU
     requested: int | None = None  # bytes that its pod asks to be guaranteed on this domain
     limit: int | None = None  # bytes that its pod, or the cluster's policy, asks it to stay under
+    mps_thread_ratio: float | None = None  # 0..1, the share of the SMs' threads that MPS lets it have
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,13 +137,4 @@ class Snapshot:
     annotation_errors: Mapping[tuple[ContainerName, str], int] = field(  # by container (may be empty) and reason
         default_factory=lambda: MappingProxyType({})
     )
-
-
-@dataclass(frozen=True, slots=True)
-class Totals:
-    """What has been counted since the exporter started, as it stood when the snapshot was taken."""
-
-    errors: Mapping[tuple[str, Reason], int]  # (source, reason) -> failures
-    last_success: Mapping[str, float]  # source -> Unix time
-    cycles: Mapping[str, int]  # result -> cycles
-    peaks: Mapping[tuple[ContainerName, DomainKey], int] = field(default_factory=dict)  # bytes
+    monotonic: float = 0.0  # the same instant on the monotonic clock, in seconds
