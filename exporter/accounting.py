@@ -1,11 +1,14 @@
-"""What adds up over snapshots: error counts, last successes, cycles, and each container's peak. Pure: a fold."""
+"""What adds up over snapshots: errors, last successes, cycles, each container's peak, and integrals. Pure: a fold."""
 
 from collections.abc import Mapping
 from dataclasses import replace
 from enum import StrEnum, unique
 
 from exporter.errors import Failure, Reason
+from exporter.integrals import Bounds, integrate
 from exporter.model import ContainerName, DomainKey, MpsDaemon, MpsStarts, Snapshot, Totals
+
+_BOUNDS = Bounds()  # for who integrates nothing
 
 
 @unique
@@ -22,7 +25,7 @@ def opened() -> Totals:
     return Totals({}, {}, {result.value: 0 for result in CycleResult})
 
 
-def account(before: Totals, snapshot: Snapshot) -> Totals:
+def account(before: Totals, snapshot: Snapshot, bounds: Bounds = _BOUNDS) -> Totals:
     """The totals after a snapshot."""
     errors = dict(before.errors)
     last_success = dict(before.last_success)
@@ -40,6 +43,7 @@ def account(before: Totals, snapshot: Snapshot) -> Totals:
         last_success,
         _counted(before, CycleResult.COMPLETE if complete else CycleResult.PARTIAL),
         _peaks(before.peaks, snapshot),
+        integrate(before.integrals, snapshot, bounds),
         _mps(before.mps, snapshot.mps),
     )
 

@@ -51,8 +51,9 @@ def attribute(
     live: Reading[LivePods],
     slices: Reading[SliceReading] | None = None,
     timestamp: float,
+    monotonic: float = 0.0,
 ) -> Snapshot:
-    """The snapshot that the readings give. `timestamp` is the Unix time at which they were complete.
+    """The snapshot that the readings give. `timestamp` is the Unix time at which they were complete, `monotonic` too.
 
     `slices` is None where nobody asked for them: on a node without claims they say nothing.
     """
@@ -82,6 +83,7 @@ def attribute(
             for reading in sorted(readings, key=lambda reading: reading.source)
         ),
         conditions=MappingProxyType(dict(sorted(conditions.items()))),
+        monotonic=monotonic,
     )
 
 

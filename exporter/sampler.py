@@ -19,6 +19,7 @@ from exporter.caps_read_back import LimitReadings, with_limits
 from exporter.clock import Clock
 from exporter.description import described
 from exporter.errors import Failure, Reason
+from exporter.integrals import Bounds
 from exporter.limit_pairs import limit_pairs
 from exporter.model import (
     NO_NAMES,
@@ -46,7 +47,8 @@ from exporter.sources.worker import Worker
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 
-STALE_AFTER_INTERVALS = 3  # without a new snapshot for this long, values are withheld and the sampler counts as stuck
+# Without a new snapshot for this long, values are withheld and not integrated, and the sampler counts as stuck.
+STALE_AFTER_INTERVALS = 3
 
 
 class Driver(Protocol):
@@ -138,6 +140,7 @@ class Sampler:
         clock: Clock,
         publish: Callable[[Snapshot, Totals], None],
         annotation_prefix: str = NVIDIA_PREFIX,
+        retain: float = 300.0,
     ) -> None:
         self._sources = sources
         self._interval = interval
@@ -148,6 +151,7 @@ class Sampler:
         self._policy: Policy | None = Policy()
         self._caps = Caps(policy=self._policy, prefix=annotation_prefix)
         self._totals = opened()
+        self._bounds = Bounds(gap=STALE_AFTER_INTERVALS * interval, retain=retain)
         self._kubelet: Worker[Reading[AllocationReading]] = Worker("kubelet", clock=clock)
         self._pods: Worker[Reading[PodNames]] = Worker("pods", clock=clock)
         self._live: Worker[Reading[LivePods]] = Worker("cgroups", clock=clock)
@@ -180,7 +184,7 @@ class Sampler:
         """One cycle, from the readings to the published snapshot."""
         try:
             snapshot = self.snapshot(self.readings())
-            self._totals = account(self._totals, snapshot)
+            self._totals = account(self._totals, snapshot, self._bounds)
             self._log_changes(snapshot)
             self._publish(snapshot, self._totals)
             self._last_end = self._clock.monotonic()
@@ -238,6 +242,7 @@ class Sampler:
             live=readings.live,
             slices=readings.slices,
             timestamp=self._clock.unix(),
+            monotonic=self._clock.monotonic(),
         )
         capped = described(joined, readings.pods, self.caps(readings), policy=readings.policy)
         names = readings.names.value if readings.names.value is not None else NO_NAMES

@@ -59,6 +59,7 @@ def run(settings: Settings) -> int:
             pod_labels=settings.pod_labels,
         ).publish,
         annotation_prefix=settings.annotation_prefix,
+        retain=settings.retain,
     )
     server = WebServer(
         Application(store, healthy=sampler.stuck, version=version(), telemetry_path=settings.telemetry_path),

@@ -26,6 +26,7 @@ class Settings:
 
     interval: float
     deadline: float
+    retain: float
     listen_addresses: tuple[str, ...]
     telemetry_path: str
     web_config_file: str
@@ -140,6 +141,13 @@ FLAGS: tuple[Flag, ...] = (
         "",
         "how long a cycle waits for the driver, and then for /proc, before it goes on without them; "
         "default: 0.4 of the interval",
+        "DURATION",
+        duration,
+    ),
+    Flag(
+        "retain",
+        "5m",
+        "how long the counters of a container that is gone stay on the page, so that their last value is scraped",
         "DURATION",
         duration,
     ),
@@ -304,6 +312,7 @@ def settings_of(parsed: argparse.Namespace, environment: Mapping[str, str]) -> S
     return Settings(
         interval=values["interval"],
         deadline=deadline,
+        retain=values["retain"],
         listen_addresses=values["web_listen_address"],
         telemetry_path=values["web_telemetry_path"],
         web_config_file=values["web_config_file"],

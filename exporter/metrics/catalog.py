@@ -13,7 +13,7 @@ from typing import Literal
 PREFIX = "podgpu_"
 
 Type = Literal["gauge", "counter"]
-Unit = Literal["", "bytes", "seconds", "ratio"]
+Unit = Literal["", "bytes", "seconds", "ratio", "byte_seconds"]
 Stability = Literal["stable", "experimental"]  # experimental: name and labels may change in a minor release
 
 DOMAIN = ("gpu", "gpu_uuid", "gpu_instance")
@@ -94,6 +94,15 @@ DEVICE_MEMORY_OVER_ATTRIBUTED = Family(
     "Bytes by which the processes' memory exceeds what the domain has in use; normally 0, above it the classes do not "
     "add up.",
     f"{_PROCESS_LISTS}, less {_MEMORY_INFO} (used)",
+)
+_INTEGRATED = "what a cycle saw counts until the next, unless that is more than three intervals later"
+DEVICE_MEMORY_BYTE_SECONDS = Family(
+    "podgpu_device_memory_byte_seconds_total",
+    "counter",
+    "byte_seconds",
+    (*DOMAIN, "class"),
+    f"Memory of the domain by who had it, times how long, in byte-seconds since the exporter started; {_INTEGRATED}.",
+    "podgpu_device_memory_bytes over the monotonic clock",
 )
 DEVICE_SLOTS = Family(
     "podgpu_device_slots",
@@ -192,6 +201,57 @@ CONTAINER_MEMORY_PEAK = Family(
     "Highest memory in bytes that a cycle saw the container use since it was first seen; what happens between two "
     "cycles is not seen.",
     "podgpu_container_memory_used_bytes over time",
+)
+CONTAINER_MEMORY_USED_BYTE_SECONDS = Family(
+    "podgpu_container_memory_used_byte_seconds_total",
+    "counter",
+    "byte_seconds",
+    CONTAINER,
+    "Memory that the container used, times how long, in byte-seconds since it was first seen; time in which its use "
+    "was not known is left out.",
+    "podgpu_container_memory_used_bytes over the monotonic clock",
+)
+CONTAINER_MEMORY_REQUESTED_BYTE_SECONDS = Family(
+    "podgpu_container_memory_requested_byte_seconds_total",
+    "counter",
+    "byte_seconds",
+    CONTAINER,
+    "Memory that the container's pod asked to be guaranteed, times how long, in byte-seconds since it was first seen.",
+    "podgpu_container_memory_requested_bytes over the monotonic clock",
+)
+CONTAINER_MEMORY_COMMITTED_BYTE_SECONDS = Family(
+    "podgpu_container_memory_committed_byte_seconds_total",
+    "counter",
+    "byte_seconds",
+    CONTAINER,
+    "The larger of used and requested memory at each instant, times how long, in byte-seconds since the container was "
+    "first seen; where only one of the two is known, that one.",
+    "podgpu_container_memory_used_bytes and podgpu_container_memory_requested_bytes over the monotonic clock",
+)
+CONTAINER_MEMORY_OVERRUN_BYTE_SECONDS = Family(
+    "podgpu_container_memory_overrun_byte_seconds_total",
+    "counter",
+    "byte_seconds",
+    CONTAINER,
+    "Memory that the container used above its limit, times how long, in byte-seconds since both were first known.",
+    "podgpu_container_memory_overrun_bytes over the monotonic clock",
+)
+CONTAINER_MEMORY_OVERRUN_SECONDS = Family(
+    "podgpu_container_memory_overrun_seconds_total",
+    "counter",
+    "seconds",
+    CONTAINER,
+    "Seconds in which the container used more memory than its limit.",
+    "podgpu_container_memory_overrun_bytes over the monotonic clock",
+)
+CONTAINER_MPS_THREAD_RATIO_SECONDS = Family(
+    "podgpu_container_mps_thread_ratio_seconds_total",
+    "counter",
+    "seconds",
+    CONTAINER,
+    "The share of the GPU's threads that MPS let the container have, as a ratio from 0 to 1, times how long: the "
+    "seconds for which it could have had the whole GPU instead.",
+    "podgpu_container_mps_active_thread_ratio over the monotonic clock",
 )
 CONTAINER_PROCESSES = Family(
     "podgpu_container_processes",
@@ -461,6 +521,14 @@ SAMPLER_CYCLES = Family(
     "Cycles of reading and publishing since the exporter started, by result.",
     "podgpu, the sampler",
 )
+SAMPLING_GAP = Family(
+    "podgpu_sampling_gap_seconds_total",
+    "counter",
+    "seconds",
+    (),
+    "Seconds between cycles that were more than three intervals apart; no counter of byte-seconds or seconds has them.",
+    "podgpu, monotonic clock",
+)
 BUILD_INFO = Family(
     "podgpu_build_info",
     "gauge",
@@ -480,6 +548,7 @@ GROUPS = (
             DEVICE_MEMORY_CAPACITY,
             DEVICE_MEMORY,
             DEVICE_MEMORY_OVER_ATTRIBUTED,
+            DEVICE_MEMORY_BYTE_SECONDS,
             DEVICE_SLOTS,
             DEVICE_SM_UTILIZATION,
             DEVICE_TENANTS,
@@ -490,13 +559,20 @@ GROUPS = (
     ),
     Group(
         "Containers",
-        "One series per container and memory domain that it was given or that it uses.",
+        "One series per container and memory domain that it was given or that it uses. Gauges go with the container; "
+        "its counters stay for `--retain` after it was last seen.",
         (
             CONTAINER_MEMORY_USED,
             CONTAINER_MEMORY_PEAK,
             CONTAINER_MEMORY_REQUESTED,
             CONTAINER_MEMORY_LIMIT,
             CONTAINER_MEMORY_OVERRUN,
+            CONTAINER_MEMORY_USED_BYTE_SECONDS,
+            CONTAINER_MEMORY_REQUESTED_BYTE_SECONDS,
+            CONTAINER_MEMORY_COMMITTED_BYTE_SECONDS,
+            CONTAINER_MEMORY_OVERRUN_BYTE_SECONDS,
+            CONTAINER_MEMORY_OVERRUN_SECONDS,
+            CONTAINER_MPS_THREAD_RATIO_SECONDS,
             CONTAINER_PROCESSES,
             CONTAINER_PROCESSES_MEMORY_UNKNOWN,
             CONTAINER_SLOTS,
@@ -544,6 +620,7 @@ GROUPS = (
             CONDITION,
             SNAPSHOT_TIMESTAMP,
             SAMPLER_CYCLES,
+            SAMPLING_GAP,
             BUILD_INFO,
         ),
     ),

@@ -17,11 +17,33 @@ from exporter.metrics.catalog import Family
 from exporter.metrics.labels import texts
 from exporter.metrics.mps_samples import mps_samples
 from exporter.metrics.podlabels import PodLabels
-from exporter.model import ContainerName, ContainerState, Device, DeviceState, DomainKey, ListKind, Snapshot, Totals
+from exporter.model import (
+    Amount,
+    ContainerName,
+    ContainerState,
+    Device,
+    DeviceState,
+    DomainKey,
+    Integrals,
+    ListKind,
+    MemoryClass,
+    Snapshot,
+    Totals,
+)
 
 Row = tuple[tuple[str, ...], float]  # label values in the order of `Family.labels`, and the value
 
 _KINDS = tuple((kind, kind.value) for kind in ListKind)  # asked for per container, and an enum answers slowly
+_CLASSES = tuple(memory_class.value for memory_class in MemoryClass)
+_OF_AMOUNT = {
+    Amount.USED: catalog.CONTAINER_MEMORY_USED_BYTE_SECONDS,
+    Amount.REQUESTED: catalog.CONTAINER_MEMORY_REQUESTED_BYTE_SECONDS,
+    Amount.COMMITTED: catalog.CONTAINER_MEMORY_COMMITTED_BYTE_SECONDS,
+    Amount.OVERRUN: catalog.CONTAINER_MEMORY_OVERRUN_BYTE_SECONDS,
+    Amount.OVERRUNNING: catalog.CONTAINER_MEMORY_OVERRUN_SECONDS,
+    Amount.THREAD_RATIO: catalog.CONTAINER_MPS_THREAD_RATIO_SECONDS,
+}
+_INTEGRATED = tuple(_OF_AMOUNT[amount] for amount in Amount)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +90,8 @@ def samples(
         for container in snapshot.containers:
             for family, row in _container(container, totals.peaks):
                 rows[family].append(row)
+        for family, row in _integrals(totals.integrals):
+            rows[family].append(row)
         for family, row in (*_pods(snapshot, pod_labels), *_node(snapshot), *mps_samples(snapshot.mps)):
             rows[family].append(row)
     for family, row in _health(snapshot, totals, build):
@@ -161,6 +185,20 @@ def _limits(state: ContainerState, labels: tuple[str, ...]) -> Iterator[tuple[Fa
         yield catalog.CONTAINER_MPS_CLIENTS, (labels, state.mps_clients)
 
 
+def _integrals(found: Integrals) -> Iterator[tuple[Family, Row]]:
+    """What was integrated, also of what is gone."""
+    for (name, key), integral in found.containers.items():
+        labels = (*texts(*name), *_domain(key))
+        for family, total in zip(_INTEGRATED, integral.sums, strict=True):
+            if total is not None:
+                yield family, (labels, total)
+    for key, integral in found.devices.items():
+        labels = _domain(key)
+        for text, total in zip(_CLASSES, integral.sums, strict=True):
+            if total is not None:
+                yield catalog.DEVICE_MEMORY_BYTE_SECONDS, ((*labels, text), total)
+
+
 def _node(snapshot: Snapshot) -> Iterator[tuple[Family, Row]]:
     if snapshot.driver is not None:
         yield catalog.DRIVER_INFO, (texts(*snapshot.driver), 1)
@@ -205,6 +243,7 @@ def _health(snapshot: Snapshot, totals: Totals, build: BuildInfo) -> Iterator[tu
         yield catalog.MPS_SERVER_STARTS, (texts(pipe_directory), starts.servers)
     for result, count in totals.cycles.items():
         yield catalog.SAMPLER_CYCLES, (texts(result), count)
+    yield catalog.SAMPLING_GAP, ((), totals.integrals.gap)
     yield catalog.BUILD_INFO, (texts(build.version, build.python_version), 1)
 
 

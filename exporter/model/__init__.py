@@ -17,6 +17,11 @@ from exporter.model.driver import (
     ProcessUtilization,
     UtilizationWindow,
 )
+from exporter.model.integrals import (
+    Amount,
+    Integral,
+    Integrals,
+)
 from exporter.model.kubernetes import (
     DRA_DRIVER,
     NO_NAMES,
@@ -69,11 +74,13 @@ from exporter.model.snapshot import (
     Isolation,
     Mechanism,
     MemoryClass,
-    MpsStarts,
     PodState,
     ShareSource,
     Snapshot,
     SourceState,
+)
+from exporter.model.totals import (
+    MpsStarts,
     Totals,
 )
 
@@ -82,6 +89,7 @@ __all__ = [
     "NO_NAMES",
     "Allocation",
     "AllocationReading",
+    "Amount",
     "Backend",
     "CapCondition",
     "CgroupMemory",
@@ -105,6 +113,8 @@ __all__ = [
     "DraType",
     "DriverReading",
     "EnvironmentReading",
+    "Integral",
+    "Integrals",
     "Isolation",
     "LimitReading",
     "ListKind",

@@ -1,4 +1,4 @@
-"""What one cycle found out, joined: devices, containers, sources, conditions; and what has been counted so far."""
+"""What one cycle found out, joined: devices, containers, sources, conditions."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -185,24 +185,4 @@ class Snapshot:
         default_factory=lambda: MappingProxyType({})
     )
     mps: Mapping[str, MpsDaemon | Failure] = field(default_factory=lambda: MappingProxyType({}))  # by pipe directory
-
-
-@dataclass(frozen=True, slots=True)
-class MpsStarts:
-    """How often a daemon and its servers were seen to start, and who they were when last seen."""
-
-    daemons: int = 0
-    servers: int = 0
-    daemon: tuple[int | None, int | None] | None = None  # pid, start time
-    pids: frozenset[int] = frozenset()
-
-
-@dataclass(frozen=True, slots=True)
-class Totals:
-    """What has been counted since the exporter started, as it stood when the snapshot was taken."""
-
-    errors: Mapping[tuple[str, Reason], int]  # (source, reason) -> failures
-    last_success: Mapping[str, float]  # source -> Unix time
-    cycles: Mapping[str, int]  # result -> cycles
-    peaks: Mapping[tuple[ContainerName, DomainKey], int] = field(default_factory=dict)  # bytes
-    mps: Mapping[str, MpsStarts] = field(default_factory=dict)  # by pipe directory
+    monotonic: float = 0.0  # the same instant on the monotonic clock, in seconds

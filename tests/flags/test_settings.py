@@ -7,7 +7,7 @@ from exporter.settings import FLAGS, SettingsError, duration, parser, settings
 
 def test_defaults():
     found = settings([], {})
-    assert (found.interval, found.deadline) == (5.0, 2.0)
+    assert (found.interval, found.deadline, found.retain) == (5.0, 2.0, 300.0)
     assert found.listen_addresses == (":9836",)
     assert found.telemetry_path == "/metrics"
     assert found.kubelet_socket == ""

@@ -11,6 +11,8 @@ from exporter.model import (
     DeviceState,
     DomainKey,
     DomainState,
+    Integral,
+    Integrals,
     Isolation,
     ListKind,
     Mechanism,
@@ -37,7 +39,7 @@ SLICE = DomainKey(1, "GPU-bbbb", "3")
 
 @pytest.fixture
 def snapshot():
-    """A GPU shared by time-slicing and a GPU under MIG; every family has something to say."""
+    """A GPU shared by MPS and a GPU under MIG; every family has something to say."""
     return Snapshot(
         timestamp=1_760_000_000.5,
         driver=("615.10", "13.1"),
@@ -159,6 +161,22 @@ def totals():
         cycles={"complete": 40, "partial": 8},
         peaks={(ContainerName("team", "job-0", "main"), SHARED): 4 * GIB},
         mps={"/run/new": MpsStarts(daemons=1, servers=3), "/run/wedged": MpsStarts()},
+        integrals=Integrals(
+            {
+                (ContainerName("team", "job-0", "main"), SHARED): Integral(
+                    (30.5 * GIB, 10.0 * GIB, 31.5 * GIB, 4.0 * GIB, 10.0, 5.0),
+                    (3 * GIB, GIB, 3 * GIB, GIB, 1, 0.5),
+                    7.0,
+                ),
+                # Gone, and not forgotten yet: its counters are all that is left of it.
+                (ContainerName("team", "done", "main"), SHARED): Integral(
+                    (2.0 * GIB, None, 2.0 * GIB, None, None, None), (None,) * 6, 2.0
+                ),
+            },
+            {SHARED: Integral((30.0 * GIB, 0.0, *(None,) * 5, 770.0 * GIB), (3 * GIB, 0, *(None,) * 5, 77 * GIB), 7.0)},
+            gap=60.5,
+            at=7.0,
+        ),
     )
 
 

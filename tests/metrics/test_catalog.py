@@ -5,7 +5,7 @@ import pytest
 from exporter.metrics import catalog
 from exporter.metrics.catalog import CONTAINER, DOMAIN, FAMILIES, PREFIX, Family
 
-UNITS = ("bytes", "seconds", "ratio")
+UNITS = ("bytes", "seconds", "ratio", "byte_seconds")
 # Labels that a Prometheus target carries itself, or that clash with what people attach to every target.
 TARGET_LABELS = {
     *("cluster", "zone", "region", "env", "service", "owner", "customer", "type"),
@@ -45,8 +45,9 @@ def test_names_are_prefixed_snake_case_without_colon(family):
 def test_b96_the_unit_ends_the_name_and_is_said_in_the_help(family):
     last = words(family)[-1]
     if family.unit:
-        assert last == family.unit
-        assert re.search(rf"\b{family.unit}\b", family.meaning.lower())
+        *_, before, _ = words(family)
+        assert family.unit == ("byte_seconds" if (before, last) == ("byte", "seconds") else last)
+        assert re.search(rf"\b{family.unit.replace('_', '-')}\b", family.meaning.lower())
     else:
         assert last not in UNITS
     assert not set(words(family)) & {"mib", "mb", "gb", "ms", "us", "ns", "percent", "milliseconds"}

@@ -26,6 +26,7 @@ SHARED = ("0", "GPU-aaaa", "")
 SLICE = ("1", "GPU-bbbb", "3")
 JOB = ("team", "job-0", "main", *SHARED)
 NEW, OLD = "/run/new", "/run/old"
+DONE = ("team", "done", "main", *SHARED)
 STRAY = ("team", "job-1", "main", *SLICE)
 
 # What the snapshot of conftest.py must print: each family, each series, in order.
@@ -49,6 +50,17 @@ EXPECTED = {
     catalog.CONTAINER_MEMORY_REQUESTED: [(JOB, GIB)],
     catalog.CONTAINER_MEMORY_LIMIT: [(JOB, 2 * GIB)],
     catalog.CONTAINER_MEMORY_OVERRUN: [(JOB, GIB)],
+    catalog.DEVICE_MEMORY_BYTE_SECONDS: [
+        ((*SHARED, "containers"), 30 * GIB),
+        ((*SHARED, "free"), 770 * GIB),
+        ((*SHARED, "host"), 0),
+    ],
+    catalog.CONTAINER_MEMORY_USED_BYTE_SECONDS: [(DONE, 2 * GIB), (JOB, 30.5 * GIB)],
+    catalog.CONTAINER_MEMORY_REQUESTED_BYTE_SECONDS: [(JOB, 10 * GIB)],
+    catalog.CONTAINER_MEMORY_COMMITTED_BYTE_SECONDS: [(DONE, 2 * GIB), (JOB, 31.5 * GIB)],
+    catalog.CONTAINER_MEMORY_OVERRUN_BYTE_SECONDS: [(JOB, 4 * GIB)],
+    catalog.CONTAINER_MEMORY_OVERRUN_SECONDS: [(JOB, 10)],
+    catalog.CONTAINER_MPS_THREAD_RATIO_SECONDS: [(JOB, 5)],
     catalog.CONTAINER_PROCESSES: [((*JOB, "compute"), 0), ((*JOB, "graphics"), 0), ((*JOB, "mps"), 2)],
     catalog.CONTAINER_PROCESSES_MEMORY_UNKNOWN: [(JOB, 0)],
     catalog.CONTAINER_SLOTS: [(JOB, 1)],
@@ -97,12 +109,13 @@ EXPECTED = {
     catalog.CONDITION: [(("blind_pid_namespace",), 1), (("over_attributed",), 0)],
     catalog.SNAPSHOT_TIMESTAMP: [((), 1_760_000_000.5)],
     catalog.SAMPLER_CYCLES: [(("complete",), 40), (("partial",), 8)],
+    catalog.SAMPLING_GAP: [((), 60.5)],
     catalog.BUILD_INFO: [(("0.1.0", "3.11.7"), 1)],
 }
 HEALTH = {
     *(catalog.SOURCE_UP, catalog.SOURCE_DURATION, catalog.SOURCE_LAST_SUCCESS, catalog.SOURCE_ERRORS),
-    *(catalog.SNAPSHOT_TIMESTAMP, catalog.SAMPLER_CYCLES, catalog.BUILD_INFO),
     *(catalog.MPS_DAEMON_STARTS, catalog.MPS_SERVER_STARTS),
+    *(catalog.SNAPSHOT_TIMESTAMP, catalog.SAMPLER_CYCLES, catalog.SAMPLING_GAP, catalog.BUILD_INFO),
 }
 
 
@@ -127,7 +140,10 @@ def test_what_is_not_known_has_no_series_and_no_family(totals, build):
     container = ContainerState(ContainerName("n", "p", "c"), key, None, None, None)
     unknown = Snapshot(1.0, None, (device,), (container,), (), {})
     found = by_family(samples(unknown, totals=Totals({}, {}, {}), build=build))
-    assert set(found) == {catalog.DEVICE_INFO, catalog.DEVICE_UP, catalog.SNAPSHOT_TIMESTAMP, catalog.BUILD_INFO}
+    assert set(found) == {
+        *(catalog.DEVICE_INFO, catalog.DEVICE_UP),
+        *(catalog.SNAPSHOT_TIMESTAMP, catalog.SAMPLING_GAP, catalog.BUILD_INFO),
+    }
     assert found[catalog.DEVICE_UP] == [(SHARED, 0)]
     assert found[catalog.DEVICE_INFO] == [((*SHARED, "", "", "", "", "", "", ""), 1)]
 
