@@ -17,6 +17,11 @@ from exporter.model.driver import (
     ProcessUtilization,
     UtilizationWindow,
 )
+from exporter.model.fractioning import (
+    FractionalContainer,
+    FractioningReading,
+    NamespaceLease,
+)
 from exporter.model.kubernetes import (
     DRA_DRIVER,
     Allocation,
@@ -98,6 +103,8 @@ __all__ = [
     "DraType",
     "DriverReading",
     "EnvironmentReading",
+    "FractionalContainer",
+    "FractioningReading",
     "Isolation",
     "LimitReading",
     "ListKind",
@@ -110,6 +117,7 @@ __all__ = [
     "MpsNamespace",
     "MpsReading",
     "MpsServer",
+    "NamespaceLease",
     "Owner",
     "PinnedLimit",
     "Place",
