@@ -17,6 +17,11 @@ from exporter.model.driver import (
     ProcessUtilization,
     UtilizationWindow,
 )
+from exporter.model.fractioning import (
+    FractionalContainer,
+    FractioningReading,
+    NamespaceLease,
+)
 from exporter.model.integrals import (
     Amount,
     Integral,
@@ -113,6 +118,8 @@ __all__ = [
     "DraType",
     "DriverReading",
     "EnvironmentReading",
+    "FractionalContainer",
+    "FractioningReading",
     "Integral",
     "Integrals",
     "Isolation",
@@ -129,6 +136,7 @@ __all__ = [
     "MpsReading",
     "MpsServer",
     "MpsStarts",
+    "NamespaceLease",
     "Owner",
     "PinnedLimit",
     "Place",
