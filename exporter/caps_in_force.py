@@ -157,7 +157,9 @@ def _limit_faults(
             yield CapCondition.LIMIT_ABOVE_CAP
         else:
             least += limit.shown
-            if not member.latched or limit.below - _MIB > cap:
+            # Older daemons are known to show whole GiB; of those with namespaces nobody has seen that.
+            rounded = member.protocol < 3 and limit.below - _MIB > cap
+            if rounded or not member.latched:
                 yield CapCondition.LIMIT_UNPROVEN
     if least > cap:
         yield CapCondition.SEVERAL_CLIENTS

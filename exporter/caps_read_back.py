@@ -5,8 +5,8 @@ it is, except that a cap which nothing applies is said not to hold.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from exporter.caps_in_force import Evidence, applied, verdict
@@ -22,6 +22,7 @@ from exporter.model import (
     DeviceState,
     DomainKey,
     EnvironmentReading,
+    FractioningReading,
     Isolation,
     LimitReading,
     MpsReading,
@@ -35,19 +36,20 @@ from exporter.mps_variables import thread_ratio
 from exporter.naming import job_namespaces, refs_of
 
 _ABSENT = Reason.NOT_SUPPORTED
+_NO_RECORDS = FractioningReading({}, {})
 
 
 @dataclass(frozen=True, slots=True)
 class LimitReadings:
     """What the sources said of limits. None: not asked, for there is nothing of the kind on this node.
 
-    `namespaces` are MPS namespaces that others made for a container, by container id.
+    `fractioning` is what another agent keeps on disk: what it was asked for a container, and where it put it.
     """
 
     mps: Reading[MpsReading] | None = None
     environments: Reading[EnvironmentReading] | None = None
     memory: Reading[LimitReading] | None = None
-    namespaces: Mapping[str, str] = field(default_factory=dict)
+    fractioning: Reading[FractioningReading] | None = None
 
 
 def with_limits(
@@ -55,9 +57,9 @@ def with_limits(
 ) -> Snapshot:
     """The snapshot with the limits that are in force. `seen` are the containers that have processes."""
     refs: Mapping[ContainerName, frozenset[ContainerRef]] = {}
-    if readings.mps is not None or readings.memory is not None:
+    if any(reading is not None for reading in (readings.mps, readings.memory, readings.fractioning)):
         refs = refs_of({state.name for state in snapshot.containers}, seen, names)
-    found = _Found(snapshot, readings, refs)
+    found = _Found(snapshot, readings, refs, described=names.by_uid.keys())
     daemons = readings.mps.value.daemons if readings.mps is not None and readings.mps.value is not None else {}
     containers = tuple(found.container(state) for state in snapshot.containers)
     return replace(
@@ -74,10 +76,18 @@ class _Found:
     """What was found of the containers of one snapshot."""
 
     def __init__(
-        self, snapshot: Snapshot, readings: LimitReadings, refs: Mapping[ContainerName, frozenset[ContainerRef]]
+        self,
+        snapshot: Snapshot,
+        readings: LimitReadings,
+        refs: Mapping[ContainerName, frozenset[ContainerRef]],
+        *,
+        described: Collection[str],
     ) -> None:
+        self._described = described  # uids of the pods whose annotations are known
         self._refs = refs
-        self._extra = readings.namespaces
+        self._fractioning = _NO_RECORDS
+        if readings.fractioning is not None and readings.fractioning.value is not None:
+            self._fractioning = readings.fractioning.value
         self._memory = readings.memory.outcome if readings.memory is not None else None
         mps = readings.mps
         self._memberships = None
@@ -93,6 +103,8 @@ class _Found:
     def container(self, state: ContainerState) -> ContainerState:
         """One container on one domain."""
         memory = self._memory_of(state.name, state.domain)
+        if state.limit is None and (recorded := self._recorded(state)) is not None:
+            state = replace(state, limit=recorded)
         if self._memberships is None and memory is None and state.limit is None:
             return state
         evidence = Evidence(
@@ -118,6 +130,16 @@ class _Found:
             mps_thread_source=share[1] if share is not None else None,
         )
 
+    def _recorded(self, state: ContainerState) -> int | None:
+        """The cap by another agent's record, of a pod whose annotations are not known."""
+        for ref in self._refs.get(state.name, ()):
+            record = self._fractioning.containers.get(ref.container_id)
+            if record is None or ref.pod_uid in self._described or record.pod_uid != ref.pod_uid:
+                continue
+            if record.gpu_uuids is None or state.domain.gpu_uuid in record.gpu_uuids:
+                return record.requested
+        return None
+
     def _memory_of(self, name: ContainerName, domain: DomainKey) -> ContainerMemory | Failure | None:
         if self._memory is None or isinstance(self._memory, Failure):
             # A driver or kernel without such limits says nothing of this container; one that fails may hide a limit.
@@ -135,8 +157,9 @@ class _Found:
         found: set[str] = set()
         for ref in self._refs.get(name, ()):
             found.update(job_namespaces(ref.pod_uid, name.container))
-            if (extra := self._extra.get(ref.container_id)) is not None:
-                found.add(extra)
+            lease = self._fractioning.leases.get(ref.container_id)
+            if lease is not None and not lease.released:
+                found.add(lease.namespace)
         return frozenset(found)
 
     def _clients(self, state: ContainerState) -> int | None:
@@ -208,11 +231,12 @@ def _isolated(devices: Iterable[DeviceState], containers: Iterable[ContainerStat
 
 
 def _sources(readings: LimitReadings) -> Iterable[SourceState]:
-    for reading in (readings.mps, readings.environments, readings.memory):
+    for reading in (readings.mps, readings.environments, readings.memory, readings.fractioning):
         if reading is not None:
             failure = reading.failure
             absent = failure is not None and failure.reason is _ABSENT
-            if not absent:
+            unused = isinstance(reading.value, FractioningReading) and reading.value == _NO_RECORDS
+            if not absent and not unused:
                 yield SourceState(reading.source, failure, reading.seconds, _partial(reading.value))
 
 
@@ -224,6 +248,8 @@ def _partial(value: object) -> tuple[Failure, ...]:
             found += (daemon,) if isinstance(daemon, Failure) else daemon.errors
     elif isinstance(value, LimitReading):
         found += [answer for answer in value.containers.values() if isinstance(answer, Failure)]
+    elif isinstance(value, FractioningReading):
+        found += value.errors
     return tuple(sorted(found, key=str))
 
 

@@ -6,7 +6,7 @@ One sampler, one cycle at a time, on a steady beat, whether anybody scrapes or n
 import logging
 import threading
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
 from exporter.accounting import account, account_failure, opened
@@ -15,24 +15,18 @@ from exporter.attribution import attribute
 from exporter.caps.book import Caps, NodeCaps
 from exporter.caps.keys import NVIDIA_PREFIX
 from exporter.caps.policy import Policy
-from exporter.caps_read_back import LimitReadings, with_limits
+from exporter.caps_read_back import with_limits
 from exporter.clock import Clock
 from exporter.description import described
-from exporter.errors import Failure, Reason
+from exporter.errors import Reason
 from exporter.integrals import Bounds
-from exporter.limit_pairs import limit_pairs
+from exporter.limit_questions import LimitQuestions, LimitSources
 from exporter.model import (
     NO_NAMES,
     AllocationReading,
-    ContainerRef,
-    ContainerState,
-    Device,
     DraDevice,
     DriverReading,
-    EnvironmentReading,
-    LimitReading,
     LivePods,
-    MpsReading,
     PodNames,
     ProcessReading,
     Reading,
@@ -42,7 +36,7 @@ from exporter.model import (
 )
 from exporter.processes import listed_pids
 from exporter.readings import Readings
-from exporter.sources.worker import Worker
+from exporter.sources.worker import Worker, answer_of
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -82,36 +76,6 @@ class Slices(Protocol):
         """The node's devices under dynamic resource allocation; those that claims name are `claimed`."""
 
 
-class MpsDaemons(Protocol):
-    """The source that asks MPS control daemons. It keeps its own deadlines, one per daemon."""
-
-    def present(self) -> bool:
-        """Whether the node has any daemon to ask."""
-
-    def read(self, gpus: Collection[Device]) -> Reading[MpsReading]:
-        """What each daemon says; `gpus` are those that its ordinals may mean."""
-
-    def stop(self) -> None:
-        """Let its threads end."""
-
-
-class Environments(Protocol):
-    """The source of processes' environments."""
-
-    def read(self, pids: Collection[int]) -> Reading[EnvironmentReading]:
-        """What these processes' environments say about MPS."""
-
-
-class MemoryLimits(Protocol):
-    """The source of limits by control group."""
-
-    def read(self, pairs: Collection[tuple[ContainerRef, Device]]) -> Reading[LimitReading]:
-        """The GPU memory of these containers on these GPUs, as their control groups count it."""
-
-    def stop(self) -> None:
-        """Let its threads end."""
-
-
 @dataclass(frozen=True, slots=True)
 class Sources:
     """Where a cycle's readings come from. `slices` is asked, and shown, only while the node has claims."""
@@ -123,9 +87,7 @@ class Sources:
     live: Source[LivePods]
     slices: Slices | None = None
     policy: Source[Policy] | None = None
-    mps: MpsDaemons | None = None
-    environments: Environments | None = None
-    memory_limits: MemoryLimits | None = None
+    limits: LimitSources = field(default_factory=LimitSources)
 
 
 class Sampler:
@@ -158,10 +120,7 @@ class Sampler:
         self._processes: Worker[Reading[ProcessReading]] = Worker("procfs", clock=clock)
         self._slices: Worker[Reading[SliceReading]] = Worker("resourceslices", clock=clock)
         self._claimed: frozenset[DraDevice] = frozenset()  # as the kubelet last told
-        self._mps: Worker[Reading[MpsReading]] = Worker("mps", clock=clock)
-        self._environments: Worker[Reading[EnvironmentReading]] = Worker("environ", clock=clock)
-        self._memory_limits: Worker[Reading[LimitReading]] = Worker("memory limits", clock=clock)
-        self._idle: tuple[ContainerState, ...] = ()  # the containers without processes of the last snapshot
+        self._limits = LimitQuestions(sources.limits, clock=clock)
         self._last_end = clock.monotonic()
         self._logged: dict[str, frozenset[tuple[Reason, str]]] = {}  # by source: reason, and what it is about
 
@@ -173,12 +132,10 @@ class Sampler:
             now = self._clock.monotonic()
             beat += self._interval * max(1, -int((beat - now) // self._interval))
             stop.wait(max(0.0, beat - now))
-        workers = (self._kubelet, self._pods, self._live, self._processes, self._slices, self._mps, self._environments)
-        for worker in (*workers, self._memory_limits):
+        for worker in (self._kubelet, self._pods, self._live, self._processes, self._slices):
             worker.stop()
-        for source in (self._sources.driver, self._sources.mps, self._sources.memory_limits):
-            if source is not None:
-                source.stop()
+        self._limits.stop()
+        self._sources.driver.stop()
 
     def cycle(self) -> None:
         """One cycle, from the readings to the published snapshot."""
@@ -210,26 +167,21 @@ class Sampler:
         pids = listed_pids(driver.value)
         self._processes.ask(lambda: self._sources.processes.read(pids, listed_at=listed_at))
         second = self._clock.monotonic() + self._deadline
-        mps = self._ask_mps(driver.value)
-        allocations = _answer("kubelet", self._kubelet, until=until)
+        self._limits.ask_daemons(driver.value)
+        allocations = answer_of("kubelet", self._kubelet, until=until)
         slices = self._ask_slices(allocations.value)
-        names = _answer("pods", self._pods, until=until)
-        processes = _answer("procfs", self._processes, until=second)
-        memory = self._ask_memory_limits(driver.value, processes.value, names.value)
-        environments = mps and self._ask_environments(processes.value)
+        names = answer_of("pods", self._pods, until=until)
+        processes = answer_of("procfs", self._processes, until=second)
+        self._limits.ask_about(driver.value, processes.value, names.value or NO_NAMES)
         return Readings(
             driver=driver,
             processes=processes,
             names=names,
             allocations=allocations,
-            live=_answer("cgroups", self._live, until=until),
-            slices=_answer("resourceslices", self._slices, until=second) if slices else None,
+            live=answer_of("cgroups", self._live, until=until),
+            slices=answer_of("resourceslices", self._slices, until=second) if slices else None,
             policy=self._sources.policy.read() if self._sources.policy is not None else None,
-            limits=LimitReadings(
-                mps=_answer("mps", self._mps, until=second) if mps else None,
-                environments=_answer("environ", self._environments, until=second) if environments else None,
-                memory=_answer("memory_limits", self._memory_limits, until=second) if memory else None,
-            ),
+            limits=self._limits.answers(until=second),
         )
 
     def snapshot(self, readings: Readings) -> Snapshot:
@@ -247,7 +199,7 @@ class Sampler:
         capped = described(joined, readings.pods, self.caps(readings), policy=readings.policy)
         names = readings.names.value if readings.names.value is not None else NO_NAMES
         snapshot = with_limits(capped, readings.limits, names=names, seen=readings.containers)
-        self._idle = tuple(state for state in snapshot.containers if not state.pids)
+        self._limits.saw(snapshot)
         return snapshot
 
     def caps(self, readings: Readings) -> NodeCaps:
@@ -267,34 +219,6 @@ class Sampler:
         self._slices.ask(lambda: source.read(claimed))
         return True
 
-    def _ask_mps(self, driver: DriverReading | None) -> bool:
-        """Ask the MPS control daemons, if the node has any."""
-        source = self._sources.mps
-        if source is None or not source.present():
-            return False
-        gpus = [reading.device for reading in driver.devices] if driver is not None else []
-        self._mps.ask(lambda: source.read(gpus))
-        return True
-
-    def _ask_environments(self, processes: ProcessReading | None) -> bool:
-        """Ask for the environments of the processes in containers: each of them may be an MPS client."""
-        source = self._sources.environments
-        if source is None or processes is None:
-            return False
-        pids = [pid for pid, place in processes.places.items() if place.container is not None]
-        self._environments.ask(lambda: source.read(pids))
-        return True
-
-    def _ask_memory_limits(
-        self, driver: DriverReading | None, processes: ProcessReading | None, names: PodNames | None
-    ) -> bool:
-        source = self._sources.memory_limits
-        if source is None or driver is None:
-            return False
-        pairs = limit_pairs(driver, processes, idle=self._idle, names=names or NO_NAMES)
-        self._memory_limits.ask(lambda: source.read(pairs))
-        return True
-
     def _log_changes(self, snapshot: Snapshot) -> None:
         """One line when something of a source begins to fail for a reason, and one when all of it is well again."""
         for state in snapshot.sources:
@@ -307,8 +231,3 @@ class Sampler:
             if before and not now:
                 log.info("source %s: well again", state.source)
             self._logged[state.source] = frozenset(now)
-
-
-def _answer(source: str, worker: Worker[Reading[T]], *, until: float) -> Reading[T]:
-    outcome, seconds = worker.answer(until=until)
-    return Reading(source, outcome, seconds) if isinstance(outcome, Failure) else outcome

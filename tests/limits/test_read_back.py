@@ -6,7 +6,7 @@ import pytest
 
 from exporter.caps_read_back import LimitReadings, with_limits
 from exporter.errors import Failure, Reason
-from exporter.limit_pairs import limit_pairs
+from exporter.limited_containers import limited_containers
 from exporter.model import (
     NO_NAMES,
     Backend,
@@ -19,11 +19,14 @@ from exporter.model import (
     ContainerRef,
     DriverReading,
     EnvironmentReading,
+    FractionalContainer,
+    FractioningReading,
     Isolation,
     LimitReading,
     Mechanism,
     MpsClient,
     MpsReading,
+    NamespaceLease,
     PodNames,
     ProcessReading,
     Reading,
@@ -76,7 +79,7 @@ def joined(snapshot, *, mps=None, environments=PLAIN, limits=None, extra=None):
         Reading("mps", mps) if mps is not None else None,
         Reading("environ", environments) if mps is not None else None,
         Reading("memory_limits", limits) if limits is not None else None,
-        extra or {},
+        Reading("fractioning", extra) if extra is not None else None,
     )
     return with_limits(snapshot, readings, names=NAMES, seen=[place.container for place in PLACES.values()])
 
@@ -115,7 +118,11 @@ def test_others_may_have_made_the_namespace(base):
     foreign = [namespace("default", 1), namespace("kai_b", 16)]
     mps = reading(server(MpsClient(9, "0", "default"), namespaces=foreign))
     assert of(joined(base, mps=mps), "b").cap_conditions == ()
-    assert of(joined(base, mps=mps, extra={"b/main": "kai_b"}), "b").cap_conditions == (CapCondition.OTHER_NAMESPACE,)
+    lease = NamespaceLease("shared", "kai_b", "", 0.5, (U1,), released=False)
+    leased = joined(base, mps=mps, extra=FractioningReading({}, {"b/main": lease}))
+    assert of(leased, "b").cap_conditions == (CapCondition.OTHER_NAMESPACE,)
+    released = FractioningReading({}, {"b/main": replace(lease, released=True)})
+    assert of(joined(base, mps=mps, extra=released), "b").cap_conditions == ()
 
 
 def test_the_environment_lowers_the_share_and_of_several_clients_the_largest_counts(base):
@@ -164,6 +171,20 @@ def test_an_unreadable_environment_is_a_condition_of_the_node(base):
     assert joined(base, mps=mps, environments=denied).conditions[Condition.CLIENT_ENVIRONMENT_UNREADABLE] is True
     gone = EnvironmentReading({9: Failure(Reason.EXITED)})
     assert joined(base, mps=mps, environments=gone).conditions[Condition.CLIENT_ENVIRONMENT_UNREADABLE] is False
+
+
+def test_another_agents_record_is_the_cap_of_a_pod_whose_annotations_are_not_known(base):
+    plain = replace(base, containers=tuple(replace(state, limit=None) for state in base.containers))
+    record = FractionalContainer("ns", "a", uid("a"), 5 * GIB, (U1,))
+    found = joined(plain, extra=FractioningReading({"a/main": record}, {}))
+    assert (of(found, "a").limit, of(found, "b").limit) == (5 * GIB, None)
+    assert of(found, "a").cap_conditions == (CapCondition.LIMIT_MISSING,)
+    for other in (replace(record, gpu_uuids=("GPU-x",)), replace(record, pod_uid="u"), replace(record, requested=None)):
+        assert of(joined(plain, extra=FractioningReading({"a/main": other}, {})), "a").limit is None
+    assert of(joined(base, extra=FractioningReading({"a/main": record}, {})), "a").limit == CAP
+    broken = joined(plain, extra=FractioningReading({}, {}, (Failure(Reason.MALFORMED, "x"),)))
+    assert [state.errors for state in broken.sources if state.source == "fractioning"]
+    assert "fractioning" not in {state.source for state in joined(plain, extra=FractioningReading({}, {})).sources}
 
 
 def limits(own=None, **containers):
@@ -258,11 +279,7 @@ def test_limits_are_asked_for_processes_and_for_idle_holders_but_not_under_mig(b
     driver = DriverReading("615.71.09", "13.4", (whole, mig_gpu([], [], index=1, uuid="GPU-mig")))
     idle = [state for state in base.containers if state.name.pod == "idle"]
     places = ProcessReading({**PLACES, 5: HOST})
-    found = limit_pairs(driver, places, idle=idle, names=NAMES)
-    assert {(ref, device.uuid) for ref, device in found} == {
-        (A, U1),
-        (B, U1),
-        (ContainerRef(uid("idle"), "idle/main"), U1),
-    }
-    assert limit_pairs(None, places, idle=idle, names=NAMES) == frozenset()
-    assert limit_pairs(driver, None, idle=idle, names=NAMES) == frozenset()
+    found = limited_containers(driver, places, idle=idle, names=NAMES)
+    assert found == {whole.device: {A, B, ContainerRef(uid("idle"), "idle/main")}}
+    assert limited_containers(None, places, idle=idle, names=NAMES) == {}
+    assert limited_containers(driver, None, idle=idle, names=NAMES) == {}
