@@ -8,7 +8,7 @@ from exporter.model import Backend, CgroupMemory
 from exporter.sources import dmem
 
 KEY = "nvidia/00000000:02:00.0/vidmem"
-amounts = st.one_of(st.none(), st.integers(0, dmem.EVERYTHING))
+amounts = st.integers(0, dmem.EVERYTHING)
 hexadecimal = st.text("0123456789abcdef", min_size=2, max_size=2)
 keys = st.builds("nvidia/{}{}{}{}:{}:{}.0/vidmem".format, *([hexadecimal] * 6))
 # As other drivers write them, and some that look nearly like ours.
@@ -31,22 +31,34 @@ foreign = st.sampled_from(
 )
 
 
-def line(key: str, amount: int | None) -> str:
-    return f"{key} {'max' if amount is None else amount}"
+def line(key: str, amount: int) -> str:
+    return f"{key} {'max' if amount == dmem.EVERYTHING else amount}"
 
 
 @given(st.dictionaries(keys, amounts, max_size=8), st.lists(foreign), st.randoms())
 def test_each_gpu_is_found_in_any_order_and_beside_other_drivers(values, others, random):
     lines = [*(line(key, amount) for key, amount in values.items()), *others]
     random.shuffle(lines)
-    assert dmem.parse("".join(f"{text}\n" for text in lines).encode()) == values
+    text = "".join(f"{found}\n" for found in lines).encode()
+    assert {key: dmem.amount(text, key) for key in values} == values
+    assert dmem.amount(text, KEY) is None
+
+
+@given(st.dictionaries(keys, st.integers(0, dmem.EVERYTHING), max_size=8), st.lists(foreign), st.randoms())
+def test_the_gpus_that_the_kernel_counts(values, others, random):
+    lines = [*(line(key, amount) for key, amount in values.items()), *others]
+    random.shuffle(lines)
+    assert dmem.regions("".join(f"{found}\n" for found in lines).encode()) - {KEY} == set(values)
 
 
 @given(st.binary())
 @example(b"nvidia/00000000:02:00.0/vidmem 7\n\xff\xfe\n\0")
+@example(b"nvidia/00000000:02:00.0/vidmem")
+@example(b"nvidia/00000000:02:00.0/vidmem ")
 def test_junk_never_raises(text):
-    assert set(dmem.parse(text)) <= {KEY}
-    assert set(dmem.memory(current=text, hard=text, soft=text)) <= {KEY}
+    assert dmem.regions(text) <= {KEY}
+    assert dmem.amount(text, KEY) in (None, 7)
+    assert dmem.memory(KEY, current=text, hard=text, soft=text) in (None, CgroupMemory(Backend.DMEM, 7, 7, soft=7))
 
 
 @pytest.mark.parametrize(
@@ -64,21 +76,21 @@ def test_the_key_of_a_gpu(bus_id, key):
     assert dmem.region(bus_id) == key
 
 
+def of(current: bytes, hard: bytes, soft: bytes) -> CgroupMemory | None:
+    return dmem.memory(KEY, current=current, hard=hard, soft=soft)
+
+
 def test_max_is_no_limit_and_never_a_number_n65():
-    found = dmem.memory(current=line(KEY, 5).encode(), hard=line(KEY, None).encode(), soft=line(KEY, 0).encode())
-    assert found == {KEY: CgroupMemory(Backend.DMEM, charged=5, hard=None, soft=0)}
+    found = of(line(KEY, 5).encode(), line(KEY, dmem.EVERYTHING).encode(), line(KEY, 0).encode())
+    assert found == CgroupMemory(Backend.DMEM, charged=5, hard=None, soft=0)
 
 
 def test_a_region_that_is_not_in_all_files_is_left_out():
     whole, empty = line(KEY, 5).encode(), b""
-    for current, hard, soft in ((empty, whole, whole), (whole, empty, whole), (whole, whole, empty)):
-        assert dmem.memory(current=current, hard=hard, soft=soft) == {}
+    assert of(whole, whole, whole) == CgroupMemory(Backend.DMEM, 5, 5, soft=5)
+    for texts in ((empty, whole, whole), (whole, empty, whole), (whole, whole, empty)):
+        assert of(*texts) is None
 
 
 def test_a_charge_of_max_makes_no_sense():
-    assert dmem.memory(current=line(KEY, None).encode(), hard=line(KEY, 1).encode(), soft=line(KEY, 0).encode()) == {}
-
-
-def test_everything_reserved():
-    found = dmem.memory(current=line(KEY, 5).encode(), hard=line(KEY, 6).encode(), soft=line(KEY, None).encode())
-    assert found[KEY].soft == dmem.EVERYTHING
+    assert of(line(KEY, dmem.EVERYTHING).encode(), line(KEY, 1).encode(), line(KEY, 0).encode()) is None

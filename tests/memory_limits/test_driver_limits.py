@@ -1,5 +1,7 @@
 """Limits that the driver keeps in its own table (misc): flat, and only what came after a limit is charged."""
 
+import pynvml
+
 from exporter.model import Backend, CgroupMemory, ContainerMemory, ContainerRef
 from simulator.nvml import state
 from simulator.nvml.state import UNLIMITED
@@ -78,6 +80,22 @@ def test_equal_limits_with_other_charges_are_two(misc):
     misc.write(held={one: GIB, other: 2 * GIB})
     found = memory(misc.source().read({device(0): [ref(one)]}), one)
     assert found == ContainerMemory(own=table(GIB, 8 * GIB), pod=table(2 * GIB, 8 * GIB))
+
+
+def test_a_charge_that_moves_between_two_reads_makes_no_second_entry(misc, monkeypatch):
+    place = cgroup(1)
+    misc.put(place)
+    misc.limit(place.pod_path, 8 * GIB)
+    real, charges = pynvml.nvmlDeviceGetMemoryLimits_v1, iter([GIB])
+
+    def moving(handle, limits):
+        real(handle, limits)
+        if (charge := next(charges, None)) is not None:  # after the first call, which is that of the container
+            misc.write(held={place: charge})
+
+    monkeypatch.setattr(pynvml, GETTER, moving)
+    found = memory(misc.source().read({device(0): [ref(place)]}), place)
+    assert found == ContainerMemory(pod=table(GIB, 8 * GIB))
 
 
 def test_the_limit_of_a_cgroup_above_all_pods_is_nobodys(misc):
