@@ -7,13 +7,12 @@ Guarantees: reading never raises, whatever the text; lines of other drivers, and
 """
 
 import re
-from collections.abc import Mapping
 
 from exporter.model import Backend, CgroupMemory
 
-EVERYTHING = 2**64 - 1  # bytes; `max` where a number is called for
+EVERYTHING = 2**64 - 1  # bytes; what `max` is as a number
 
-_REGION = re.compile(rb"(nvidia/[0-9a-f]{8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]/vidmem) (max|[0-9]{1,20})")
+_CAPACITY = re.compile(rb"^(nvidia/[0-9a-f]{8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]/vidmem) [0-9]+$", re.MULTILINE)
 _BUS_ID = re.compile(r"([0-9a-f]{4}|[0-9a-f]{8})(:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])")
 
 
@@ -23,27 +22,32 @@ def region(pci_bus_id: str) -> str | None:
     return None if match is None else f"nvidia/{match[1]:0>8}{match[2]}/vidmem"
 
 
-def parse(text: bytes) -> dict[str, int | None]:
-    """NVIDIA's regions in a dmem file and their bytes; None is `max`."""
-    found: dict[str, int | None] = {}
-    for line in text.split(b"\n"):
-        match = _REGION.fullmatch(line)
-        if match is not None and (match[2] == b"max" or int(match[2]) <= EVERYTHING):
-            found[match[1].decode()] = None if match[2] == b"max" else int(match[2])
-    return found
+def regions(capacity: bytes) -> frozenset[str]:
+    """The GPUs whose memory the kernel counts, from `dmem.capacity`."""
+    return frozenset(key.decode() for key in _CAPACITY.findall(capacity))
 
 
-def memory(*, current: bytes, hard: bytes, soft: bytes) -> Mapping[str, CgroupMemory]:
-    """A cgroup's memory by region, from its `dmem.current`, `dmem.max` and `dmem.min`.
+def amount(text: bytes, key: str) -> int | None:
+    """The bytes of one region in a dmem file; EVERYTHING for `max`. None: it has no line that makes sense."""
+    mark = b"\n%b " % key.encode()
+    lines = b"\n" + text
+    at = lines.find(mark)
+    if at < 0:
+        return None
+    value, _, _ = lines[at + len(mark) :].partition(b"\n")
+    if value == b"max":
+        return EVERYTHING
+    number = int(value) if value.isdigit() and len(value) <= 20 else EVERYTHING + 1
+    return number if number <= EVERYTHING else None
 
-    A region that is not in all three is left out: it was registered, or taken away, between two reads.
+
+def memory(key: str, *, current: bytes, hard: bytes, soft: bytes) -> CgroupMemory | None:
+    """A cgroup's memory in one region, from its `dmem.current`, `dmem.max` and `dmem.min`.
+
+    None where one of the three does not have it: it was registered, or taken away, between two reads. What is charged
+    is never `max`.
     """
-    charges, limits, reserves = parse(current), parse(hard), parse(soft)
-    found = {}
-    for key in charges.keys() & limits.keys() & reserves.keys():
-        charged, reserve = charges[key], reserves[key]
-        if charged is not None:
-            found[key] = CgroupMemory(
-                Backend.DMEM, charged, limits[key], soft=EVERYTHING if reserve is None else reserve
-            )
-    return found
+    charged, limit, reserve = amount(current, key), amount(hard, key), amount(soft, key)
+    if charged is None or charged == EVERYTHING or limit is None or reserve is None:
+        return None
+    return CgroupMemory(Backend.DMEM, charged, None if limit == EVERYTHING else limit, soft=reserve)

@@ -36,7 +36,7 @@ _NOT_UNIFIED = Failure(
     Reason.NOT_SUPPORTED, "GPU memory of cgroups needs cgroup v2, and --path.sysfs shows no such tree in fs/cgroup"
 )
 
-_Regions = Mapping[str, CgroupMemory]
+_Texts = tuple[bytes, bytes, bytes]  # of dmem.current, dmem.max and dmem.min
 
 
 class _Gpu:
@@ -127,7 +127,7 @@ class MemoryLimits:
     def _regions(self) -> Collection[str]:
         """The GPUs whose memory the kernel counts; none where the kernel has no dmem controller."""
         try:
-            return dmem.parse(read_whole(os.fsencode(self._root / "dmem.capacity"))).keys()
+            return dmem.regions(read_whole(os.fsencode(self._root / "dmem.capacity")))
         except FileNotFoundError:
             return ()
 
@@ -142,7 +142,7 @@ class _Files:
     """The dmem files, each read once a cycle however many GPUs and containers need it."""
 
     def __init__(self) -> None:
-        self._read: dict[str, _Regions | Failure] = {}
+        self._read: dict[str, _Texts | Failure | None] = {}
 
     def container(self, directories: Directories, region: str) -> ContainerMemory | Failure | None:
         """A container's memory and its pod's. A cgroup without these files counts into the next one above it."""
@@ -162,22 +162,23 @@ class _Files:
     def _memory(self, directory: str, region: str) -> CgroupMemory | Failure | None:
         if directory not in self._read:
             self._read[directory] = _read_files(directory)
-        regions = self._read[directory]
-        return regions if isinstance(regions, Failure) else regions.get(region)
+        texts = self._read[directory]
+        if texts is None or isinstance(texts, Failure):
+            return texts
+        current, hard, soft = texts
+        return dmem.memory(region, current=current, hard=hard, soft=soft)
 
 
-def _read_files(directory: str) -> _Regions | Failure:
+def _read_files(directory: str) -> _Texts | Failure | None:
+    path = os.fsencode(directory)
     try:
-        current, hard, soft = (
-            read_whole(os.fsencode(f"{directory}/dmem.{name}")) for name in ("current", "max", "min")
-        )
+        return read_whole(path + b"/dmem.current"), read_whole(path + b"/dmem.max"), read_whole(path + b"/dmem.min")
     except (FileNotFoundError, ProcessLookupError):
-        return {}  # the controller is not enabled here, or the cgroup has just gone
+        return None  # the controller is not enabled here, or the cgroup has just gone
     except OSError as error:
         if not os.path.isdir(directory):  # gone while its file was open
-            return {}
-        return Failure(Reason.UNREADABLE, f"{error.filename or directory}: {error.strerror}")
-    return dmem.memory(current=current, hard=hard, soft=soft)
+            return None
+        return Failure(Reason.UNREADABLE, f"{os.fsdecode(error.filename or path)}: {error.strerror}")
 
 
 def _with_shared(

@@ -57,6 +57,7 @@ class Getter:
         self._use = use
         self._handle: object | None = None
         self._starts = -1
+        self._without: set[str] = set()  # directories that had no entry in this cycle, nor had any above
 
     def read(self, wanted: Mapping[ContainerRef, Directories], *, own: str | None) -> GpuLimits | Failure:
         """What each container's and pod's cgroup is charged and limited to; `own` is our own directory.
@@ -69,6 +70,7 @@ class Getter:
         with self._use.calling() as starts:
             if starts != self._starts:
                 self._handle, self._starts = None, starts
+            self._without = set()
             try:
                 self._open()
                 pods: dict[str, _Answer] = {}
@@ -140,7 +142,9 @@ class Getter:
         return answer is not None and answer.hard is not None
 
     def _ask(self, directory: str) -> _Answer:
-        """One call. None: the driver knows of no entry, or the directory has gone. Raises _GpuError."""
+        """One call at most. None: the driver knows of no entry, or the directory has gone. Raises _GpuError."""
+        if directory in self._without:
+            return None
         limits = pynvml.c_nvmlGetMemoryLimits_v1_t(nameSpace=os.fsencode(directory))
         try:
             pynvml.nvmlDeviceGetMemoryLimits_v1(self._handle, limits)
@@ -151,6 +155,7 @@ class Getter:
             if classify(code) in (CodeClass.LIFECYCLE, CodeClass.GPU_GONE):
                 raise _GpuError(failure(code, call=_CALL)) from error
             if code in (pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_NOT_FOUND):
+                self._without.add(directory)
                 return None
             if code == pynvml.NVML_ERROR_OPERATING_SYSTEM and not os.path.isdir(directory):
                 return None  # the path could not be opened, because the cgroup has gone
