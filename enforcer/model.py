@@ -121,9 +121,9 @@ class Records:
 class Seen:
     """What is there now.
 
-    `pods` None: the pods are not known for certain, and then nothing of a pod is undone. `levels` has the control
-    groups that exist, with None where nothing is told of their memory. `holders` are the containers that hold or use a
-    GPU, by pod and GPU. `containers` are the kernel's names of each container that runs.
+    `pods` None: the pods, or their caps, are not known for certain, and then nothing is undone. `levels` has the
+    control groups that exist, with None where nothing is told of their memory. `holders` are the containers that hold
+    or use a GPU, by pod and GPU. `containers` are the kernel's names of each container that runs.
     """
 
     pods: frozenset[str] | None

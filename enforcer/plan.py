@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from enforcer.model import Cap, CapKey, CapState, DropRecords, Plan, PodId, Seen, Step, WriteReceipt
 from enforcer.plan_cgroups import CgroupPlan, plan_cgroups
 from enforcer.plan_namespaces import NamespacePlan, plan_namespaces
-from enforcer.plan_servers import ServerPlan, plan_servers
+from enforcer.plan_servers import ServerPlan, plan_servers, server_of
 from exporter.model import Backend
 
 
@@ -20,7 +20,11 @@ def plan(caps: Collection[Cap], seen: Seen) -> Plan:
     """The steps that are to be done now, in order, and where each cap stands."""
     cgroups = plan_cgroups(caps, seen)
     namespaces = plan_namespaces(caps, seen)
-    servers = plan_servers([cap for cap in caps if cap.key not in namespaces.states], seen)
+    rest = [cap for cap in caps if cap.key not in namespaces.states]
+    hopeless = {
+        cap.key.pod.uid for cap in rest if cap.key not in cgroups.states and server_of(cap.key.gpu_uuid, seen) is None
+    }
+    servers = plan_servers(rest, seen, hopeless=hopeless)
     states = {cap.key: _state(cap, cgroups, namespaces, servers, seen) for cap in caps}
     steps = (
         *cgroups.steps,
@@ -77,8 +81,9 @@ def _receipts(
         if all(_is_ready(cap, cgroups, namespaces, servers) for cap in mine):
             containers = tuple(sorted({cap.key.container for cap in mine}))
             steps.append(Step(WriteReceipt(pod, containers), pod.uid))
-    idle = seen.gated - by_pod.keys()  # nothing is asked for them, so there is nothing to wait for
-    steps += [Step(WriteReceipt(pod, ()), pod.uid) for pod in sorted(idle) if pod.uid not in seen.records.receipts]
+    if seen.pods is not None:  # nothing is asked for them, so there is nothing to wait for
+        idle = [pod for pod in sorted(seen.gated - by_pod.keys()) if pod.uid not in seen.records.receipts]
+        steps += [Step(WriteReceipt(pod, ()), pod.uid) for pod in idle]
     return steps
 
 

@@ -8,7 +8,7 @@ What stands in the way of that is left alone: a daemon that does not say which G
 server, since whoever runs it decides when one starts.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from enforcer.model import MIB, BeginStart, Cap, CapKey, CapState, EndStart, Seen, SetServer, Step
@@ -30,34 +30,42 @@ class ServerPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class Place:
+    """A server and its ordinal of a GPU."""
+
     pipe_directory: str
     server: MpsServer
     ordinal: int
 
 
-def plan_servers(caps: Iterable[Cap], seen: Seen) -> ServerPlan:
-    """The plan for caps on GPUs that only a server of protocol 2 can hold."""
+def plan_servers(caps: Iterable[Cap], seen: Seen, *, hopeless: Collection[str] = ()) -> ServerPlan:
+    """The plan for caps on GPUs that only a server of protocol 2 can hold.
+
+    Of the pods that are `hopeless`, by uid, some other cap can't be applied here: their gates will not open.
+    """
     by_gpu: dict[str, list[Cap]] = {}
     for cap in sorted(caps, key=lambda cap: cap.key):
         gpu = seen.gpus.get(cap.key.gpu_uuid)
-        if gpu is not None and gpu.mps and gpu.cgroup is None and _place(gpu.uuid, seen) is not None:
+        if gpu is not None and gpu.cgroup is None and server_of(gpu.uuid, seen) is not None:
             by_gpu.setdefault(gpu.uuid, []).append(cap)
     steps: list[Step] = []
     states: dict[CapKey, CapState] = {}
     ready: set[tuple[str, str]] = set()
     for gpu_uuid in sorted({*by_gpu, *seen.records.starts}):
-        place = _place(gpu_uuid, seen)
+        place = server_of(gpu_uuid, seen)
         mine = by_gpu.get(gpu_uuid, [])
         states.update({cap.key: _state(cap, place, seen) for cap in mine})
-        steps += _turn(gpu_uuid, place, mine, states, ready, seen)
+        steps += _turn(gpu_uuid, place, [cap for cap in mine if cap.key.pod.uid not in hopeless], states, ready, seen)
     return ServerPlan(tuple(steps), states, frozenset(ready))
 
 
-def _place(gpu_uuid: str, seen: Seen) -> _Place | None:
-    """The one server of protocol 2 that has the GPU, and its ordinal there."""
+def server_of(gpu_uuid: str, seen: Seen) -> Place | None:
+    """The one server of protocol 2 that has the GPU, if the GPU is one that can be limited, and its ordinal there."""
+    gpu = seen.gpus.get(gpu_uuid)
+    if gpu is None or not gpu.mps:
+        return None
     found = [
-        _Place(pipe_directory, server, server.devices.index(gpu_uuid))
+        Place(pipe_directory, server, server.devices.index(gpu_uuid))
         for pipe_directory, daemon in sorted(seen.daemons.items())
         for server in daemon.servers
         if daemon.protocol < 3 and server.pid is not None and server.devices is not None and gpu_uuid in server.devices
@@ -67,7 +75,7 @@ def _place(gpu_uuid: str, seen: Seen) -> _Place | None:
 
 def _turn(
     gpu_uuid: str,
-    place: _Place | None,
+    place: Place | None,
     caps: list[Cap],
     states: Mapping[CapKey, CapState],
     ready: set[tuple[str, str]],
@@ -103,11 +111,11 @@ def _is_next(cap: Cap, seen: Seen) -> bool:
     return cap.key.pod.uid not in seen.records.receipts
 
 
-def _set(place: _Place, mebibytes: int, percentage: float, uid: str) -> Step:
+def _set(place: Place, mebibytes: int, percentage: float, uid: str) -> Step:
     return Step(SetServer(place.pipe_directory, place.server.pid or 0, place.ordinal, mebibytes, percentage), uid)
 
 
-def _gives(place: _Place, mebibytes: int, percentage: float) -> bool:
+def _gives(place: Place, mebibytes: int, percentage: float) -> bool:
     """Whether the server's next client will get this, by what was read back."""
     server = place.server
     limit = server.pinned.get(place.ordinal) if not isinstance(server.pinned, Failure) else None
@@ -115,7 +123,7 @@ def _gives(place: _Place, mebibytes: int, percentage: float) -> bool:
     return share and isinstance(limit, PinnedLimit) and shows(limit, mebibytes)
 
 
-def _usual(place: _Place, gpu_uuid: str, seen: Seen) -> tuple[int, float] | None:
+def _usual(place: Place, gpu_uuid: str, seen: Seen) -> tuple[int, float] | None:
     """What the server gives to everybody, in MiB and percent: without a limit all of the GPU. None: not known.
 
     Where the daemon shows whole GiB and no log tells more, it is given back what it shows, which is never more.
@@ -130,7 +138,7 @@ def _usual(place: _Place, gpu_uuid: str, seen: Seen) -> tuple[int, float] | None
     return (amount // MIB, round(server.ratio * 100, 1)) if amount else None
 
 
-def _clients(uid: str, container: str, place: _Place | None, seen: Seen) -> list[MpsClient]:
+def _clients(uid: str, container: str, place: Place | None, seen: Seen) -> list[MpsClient]:
     """The clients of a container on a server."""
     if place is None or isinstance(place.server.clients, Failure):
         return []
@@ -138,7 +146,7 @@ def _clients(uid: str, container: str, place: _Place | None, seen: Seen) -> list
     return [client for client in place.server.clients if client.pid in mine]
 
 
-def _state(cap: Cap, place: _Place | None, seen: Seen) -> CapState:
+def _state(cap: Cap, place: Place | None, seen: Seen) -> CapState:
     """APPLIED where each client is known to have connected under the cap; LATE where one has under more."""
     uid, container = cap.key.pod.uid, cap.key.container
     clients = _clients(uid, container, place, seen)

@@ -105,8 +105,8 @@ def test_no_control_group_gets_less_than_it_uses_or_more_than_its_cap_needs(node
     settle(world, caps)
     wanted = {(cap.key.pod.uid, cap.key.container, cap.key.gpu_uuid): cap.limit for cap in caps}
     for level, hard in world.hard.items():
-        if hard == before.get(level):
-            continue
+        if hard == before.get(level) or world.gpus[level.gpu_uuid].cgroup is Backend.MISC:
+            continue  # the driver's table charges nothing before it has a limit, so nobody knows the use
         assert hard >= world.charged.get(level, 0)
         container = level.ref.container_id.partition("-of-")[0]
         goal = wanted.get((level.ref.pod_uid, container, level.gpu_uuid)) if container else None
