@@ -90,15 +90,14 @@ class Client(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """A job that is let in while its server has the job's limit (protocol 2). `began` is in seconds since boot.
+    """A pod that is let in while its server has the pod's limits (protocol 2). `began` is in seconds since boot.
 
-    `mebibytes` and `percentage` are what the server gives otherwise, and gets back afterwards.
+    `usual` (MiB by ordinal) and `percentage` are what the server gives otherwise, and gets back afterwards.
     """
 
     pod_uid: str
-    container: str
     began: float
-    mebibytes: int
+    usual: Mapping[int, int]
     percentage: float
 
 
@@ -107,8 +106,8 @@ class Records:
     """What this enforcer has set, as it is kept on disk: whatever is not in here is somebody else's.
 
     `limits` has what each control group was limited to before (None: nothing), `doors` the pipe directory that was
-    opened to a container, `receipts` when each pod's caps had been read back (seconds since boot), `starts` the job
-    that is being let in, by GPU.
+    opened to a container, `receipts` when each pod's caps had been read back (seconds since boot), `starts` the pod
+    that is being let in, by pipe directory.
     """
 
     limits: Mapping[Level, int | None] = field(default_factory=lambda: MappingProxyType({}))
@@ -197,12 +196,11 @@ class CloseDoor:
 
 @dataclass(frozen=True, slots=True)
 class BeginStart:
-    """Note that a job is about to be let in on a GPU, and what its server is to be given back afterwards."""
+    """Note that a pod is about to be let in by a server, and what the server is to be given back afterwards."""
 
-    gpu_uuid: str
+    pipe_directory: str
     pod_uid: str
-    container: str
-    mebibytes: int
+    usual: Mapping[int, int]  # MiB by ordinal
     percentage: float
 
 
@@ -219,9 +217,9 @@ class SetServer:
 
 @dataclass(frozen=True, slots=True)
 class EndStart:
-    """Note that nobody is being let in on a GPU any more."""
+    """Note that nobody is being let in by a server any more."""
 
-    gpu_uuid: str
+    pipe_directory: str
 
 
 @dataclass(frozen=True, slots=True)

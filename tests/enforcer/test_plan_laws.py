@@ -1,6 +1,6 @@
 """The plan converges, does nothing twice, takes back what is ours, and never touches what is not."""
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from enforcer.model import Cap, CapKey, CapState, Gpu, Level
@@ -175,7 +175,6 @@ def test_a_server_gets_back_what_it_had(node):
 
 
 @given(nodes())
-@settings(max_examples=50)
 def test_each_gate_opens_for_whoever_can_be_held_and_for_nobody_else(node):
     world, caps = node
     settle(world, caps)

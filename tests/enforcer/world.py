@@ -123,11 +123,11 @@ class World:
                 self._record(doors={**records.doors, (pod_uid, container): directory})
             case model.CloseDoor(pod_uid, container):
                 self._record(doors={key: path for key, path in records.doors.items() if key != (pod_uid, container)})
-            case model.BeginStart(gpu, pod_uid, container, mebibytes, percentage):
-                start = Start(pod_uid, container, self.now, mebibytes, percentage)
-                self._record(starts={**records.starts, gpu: start})
-            case model.EndStart(gpu):
-                self._record(starts={key: start for key, start in records.starts.items() if key != gpu})
+            case model.BeginStart(pipe_directory, pod_uid, usual, percentage):
+                start = Start(pod_uid, self.now, usual, percentage)
+                self._record(starts={**records.starts, pipe_directory: start})
+            case model.EndStart(pipe_directory):
+                self._record(starts={key: start for key, start in records.starts.items() if key != pipe_directory})
             case model.SetServer(_, _, ordinal, mebibytes, percentage):
                 self.limits[ordinal], self.percentage = mebibytes, percentage
             case model.WriteReceipt(target, _):
