@@ -123,9 +123,13 @@ def _answer(command: Command, said: Said) -> str | Failure:
         if len(lines) < 2 or not (mps_text.is_share(lines[0]) and mps_text.is_share(lines[-1])):
             return _busy(command.server)
         return "\n".join(lines[1:-1])
-    if command.speaks and not answer.strip():
+    if answer.strip():
+        return answer
+    if command.protocol == 3 and said.err.strip():
+        return _lost(command, said)  # refused, in words that are not known
+    if command.speaks:
         return _lost(command, said) if command.server is None else _busy(command.server)
-    return answer
+    return ""
 
 
 def _busy(server: int) -> Failure:
