@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum, unique
 from typing import Protocol
 
-from enforcer.model import Action, CapKey, CapState, LimitCgroup, Records, Step
 from enforcer.actions import described
+from enforcer.model import Action, CapKey, CapState, LimitCgroup, Records, Step
 from enforcer.observation import Observation, Observer
 from enforcer.outcomes import Done, Outcome
 from enforcer.plan import plan
