@@ -6,9 +6,19 @@ Run `python -m exporter.metrics.documentation > docs/metrics.md` after a change 
 import sys
 from enum import StrEnum
 
+from exporter.cap_conditions import REASONS
 from exporter.errors import Reason
 from exporter.metrics.catalog import GROUPS, Family, Group
-from exporter.model import Condition, ListKind, MemoryClass
+from exporter.model import (
+    CapCondition,
+    Condition,
+    Isolation,
+    ListKind,
+    Mechanism,
+    MemoryClass,
+    ServerStatus,
+    ShareSource,
+)
 
 _INTRODUCTION = """\
 # Metrics
@@ -22,6 +32,11 @@ What you may rely on:
 * **`sum()` over a family means something.** A total and its parts are never in one family, unless the parts partition
   it: the classes of `podgpu_device_memory_bytes` add up to `podgpu_device_memory_capacity_bytes`. A container has at
   most one series per memory domain and family, plus one per value of a label that counts apart (`kind`).
+* **Counters of byte-seconds and seconds** say what an hour of somebody's use adds up to: what a cycle saw counts until
+  the next one, on the monotonic clock. Time between cycles more than three intervals apart is in none of them but in
+  `podgpu_sampling_gap_seconds_total`. While a value is not known its own counter stands still. A counter begins with 0
+  in the first cycle that knows the value. A container that is gone keeps its counters for `--retain`, and goes on where
+  it was if it comes back in that time.
 * **Base units.** Bytes, seconds, and ratios from 0 to 1; the name says which.
 * **A name is a contract.** `stable`: name, type and labels stay within a major release. `experimental`: they may change
   in a minor one. New families, and new values of `reason`, `condition` and `result`, may come in a minor release.
@@ -63,10 +78,19 @@ def document() -> str:
 def _values() -> str:
     """The closed lists that labels are taken from."""
     classes = "".join(f"| `{name}` | {_CLASSES[name]} |\n" for name in MemoryClass)
+    reasons = "".join(f"| `{condition}` | {REASONS[condition]} |\n" for condition in CapCondition)
     return (
         "## Label values\n\nThe classes of `podgpu_device_memory_bytes`:\n\n"
         f"| Class | Bytes that are |\n|---|---|\n{classes}\n"
-        f"* `kind`: {_listed(ListKind)}.\n* `condition`: {_listed(Condition)}.\n* `reason`: {_listed(Reason)}.\n"
+        "The reasons of `podgpu_container_condition`:\n\n"
+        f"| Reason | What it means |\n|---|---|\n{reasons}\n"
+        f"* `kind`: {_listed(ListKind)}.\n"
+        f"* `condition`: {_listed(Condition)}.\n"
+        f"* `isolation`: {_listed(Isolation)}.\n"
+        f"* `mechanism`: {_listed(Mechanism)}.\n"
+        f"* `source` of a container's share of threads: {_listed(ShareSource)}.\n"
+        f"* `state` of an MPS server: {_listed(ServerStatus)}.\n"
+        f"* `reason` of a source's errors and of unresolved processes: {_listed(Reason)}.\n"
     )
 
 

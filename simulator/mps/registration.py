@@ -36,6 +36,7 @@ def sign_on(procfs: Path, options: Sequence[str]) -> None:
     fresh.mkdir(parents=True)
     for file, content in process.files().items():
         (fresh / file).write_bytes(content)
+    (fresh / "root").symlink_to("/")
     fresh.rename(procfs / str(process.pid))
 
 
