@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 SCENARIO ?= mixed
 
-.PHONY: demo run test check bench golden proto docs lock clean
+.PHONY: demo run test e2e pictures check bench golden proto docs dashboards tools lock clean
 
 demo: $(VENV)/.installed ## run the exporter on a simulated shared-GPU node, with a live table
 	$(BIN)/podgpu demo --scenario $(SCENARIO) $(ARGS)
@@ -12,8 +12,14 @@ demo: $(VENV)/.installed ## run the exporter on a simulated shared-GPU node, wit
 run: $(VENV)/.installed ## run the exporter on this node (needs an NVIDIA driver)
 	$(BIN)/podgpu exporter $(ARGS)
 
-test: $(VENV)/.installed-dev ## every test that needs neither root nor a cluster
+test: $(VENV)/.installed-dev tools ## every test that needs neither root nor a cluster
 	$(BIN)/python -m pytest $(ARGS)
+
+e2e: $(VENV)/.installed-dev tools ## rules and dashboards on a real Prometheus and Alertmanager, beside simulated nodes
+	$(BIN)/python -m pytest -m e2e tests/e2e $(ARGS)
+
+tools: $(VENV)/.installed-dev ## promtool, Prometheus, amtool and Alertmanager, unless they are on the PATH
+	@$(BIN)/python -m tools.debian_packages prometheus prometheus-alertmanager --programs promtool prometheus amtool
 
 check: $(VENV)/.installed-dev ## format, lint, types, layers, generated files
 	$(BIN)/ruff format --check .
