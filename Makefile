@@ -40,6 +40,9 @@ docs: $(VENV)/.installed-dev ## generate docs/metrics.md and docs/configuration.
 	$(BIN)/python -m exporter.metrics.documentation > docs/metrics.md
 	$(BIN)/python -m exporter.settings_page > docs/configuration.md
 
+dashboards: $(VENV)/.installed-dev ## write dashboards/*.json anew
+	$(BIN)/python -m dashboards.builder
+
 lock: $(VENV)/.installed-dev ## resolve the dependencies anew
 	$(BIN)/uv pip compile --universal --generate-hashes --no-emit-index-url --no-annotate -q pyproject.toml -o requirements.txt
 	$(BIN)/uv pip compile --universal --generate-hashes --no-emit-index-url --no-annotate -q pyproject.toml --group dev -c requirements.txt -o requirements-dev.txt

@@ -8,12 +8,24 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.promql import known, labels_of
 from tools.debian_packages import find
 
 DASHBOARDS = Path(__file__).parents[2] / "dashboards"
 RULES = DASHBOARDS / "rules"
 GROUPS = tuple(group for path in sorted(RULES.glob("*.yaml")) for group in yaml.safe_load(path.read_text())["groups"])
 ALERTS = {rule["alert"]: rule for group in GROUPS for rule in group["rules"] if "alert" in rule}
+RECORDED = [rule for group in GROUPS for rule in group["rules"] if "record" in rule]
+
+
+def recorded() -> dict[str, frozenset[str]]:
+    """The labels of every recorded series, each rule checked on the way."""
+    names = known()
+    found: dict[str, frozenset[str]] = {}
+    for rule in RECORDED:
+        labels = labels_of(rule["expr"], {**names, **found}) | rule.get("labels", {}).keys()
+        found[rule["record"]] = found.get(rule["record"], labels) | labels
+    return found
 
 
 def program(name: str) -> str:

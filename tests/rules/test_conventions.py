@@ -7,10 +7,9 @@ import pytest
 from exporter.metrics.catalog import FAMILIES
 from tests.promql import TO_COME, QueryError, known, labels_of, metrics
 from tests.rules.cases import CASES
-from tests.rules.conftest import ALERTS, DASHBOARDS, GROUPS, RULES, program, run
+from tests.rules.conftest import ALERTS, DASHBOARDS, GROUPS, RECORDED, RULES, program, recorded, run
 
 RUNBOOKS = DASHBOARDS.parent / "docs" / "runbooks"
-RECORDED = [rule for group in GROUPS for rule in group["rules"] if "record" in rule]
 LEVELS = {
     "pod": {"namespace", "pod"},
     "pod_gpu": {"namespace", "pod", "gpu_uuid"},
@@ -22,16 +21,6 @@ LEVELS = {
 }
 ABOVE = {"pod": {"container"}, "namespace": {"pod", "container"}, "workload": {"pod", "container"}}
 each_alert = pytest.mark.parametrize("alert", sorted(ALERTS))
-
-
-def recorded():
-    """The labels of every recorded series, each rule checked on the way."""
-    names = known()
-    found = {}
-    for rule in RECORDED:
-        labels = labels_of(rule["expr"], {**names, **found}) | rule.get("labels", {}).keys()
-        found[rule["record"]] = found.get(rule["record"], labels) | labels
-    return found
 
 
 @pytest.mark.parametrize("path", sorted(RULES.glob("*.yaml")), ids=lambda path: path.name)
