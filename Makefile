@@ -18,6 +18,11 @@ test: $(VENV)/.installed-dev tools ## every test that needs neither root nor a c
 e2e: $(VENV)/.installed-dev tools ## rules and dashboards on a real Prometheus and Alertmanager, beside simulated nodes
 	$(BIN)/python -m pytest -m e2e tests/e2e $(ARGS)
 
+pictures: $(VENV)/.installed-dev tools ## draw the dashboards into docs/images; needs npm, fetches Chromium
+	@command -v chromium >/dev/null || test -n "$$CHROMIUM" || test -e .cache/debian/usr/lib/chromium/chromium || \
+		$(BIN)/python -m tools.debian_packages chromium --with-dependencies
+	$(BIN)/python -m tools.pictures $(ARGS)
+
 tools: $(VENV)/.installed-dev ## promtool, Prometheus, amtool and Alertmanager, unless they are on the PATH
 	@$(BIN)/python -m tools.debian_packages prometheus prometheus-alertmanager --programs promtool prometheus amtool
 

@@ -91,7 +91,9 @@ def _run(given: argparse.Namespace, root: Path) -> int:
         processes.kubelet(paths)
         if paths.apiserver_state.exists():
             processes.apiserver(paths)
-        exporter = processes.exporter(paths, f"--interval={_INTERVAL}s", address=address, errors=errors)
+        exporter = processes.exporter(
+            paths, f"--interval={_INTERVAL}s", "--pods.label=team", address=address, errors=errors
+        )
         try:
             wait_until_ready(address, exporter)
         except StartError:

@@ -13,6 +13,7 @@ from exporter.metrics.catalog import CONTAINER, DOMAIN, FAMILIES
 from exporter.model import Isolation, MemoryClass
 
 TARGET = frozenset({"cluster", "job", "instance", "node"})  # what a scrape adds; `cluster` may be missing everywhere
+_OF_A_POD = frozenset({"namespace", "pod", "container"})  # the exporter's own, where a device's series have none
 _SCALAR = None
 _LABELLESS = {"absent", "vector", "absent_over_time"}
 _SCALARS = {"scalar", "time", "pi"}
@@ -132,10 +133,10 @@ def _selected(node: promql.VectorSelector, names: Mapping[str, Labels]) -> Label
 def _aggregated(node: promql.AggregateExpr, names: Mapping[str, Labels]) -> Labels:
     inside = _labels(node.expr, names) or frozenset()
     given = set(node.modifier.labels) if node.modifier is not None else set()
-    _has(inside, given, f"{node.op} over {node.expr}")
+    without = node.modifier is not None and node.modifier.type == promql.AggModifierType.Without
+    _has(inside, given - _OF_A_POD if without else given, f"{node.op} over {node.expr}")
     if str(node.op) in ("topk", "bottomk"):
         return inside
-    without = node.modifier is not None and node.modifier.type == promql.AggModifierType.Without
     return inside - given if without else frozenset(given)
 
 
