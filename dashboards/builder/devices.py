@@ -108,6 +108,7 @@ def dashboard() -> Json:
                 Query(f"max by (node, gpu, gpu_instance, gpu_uuid) (podgpu_device_slots{DEVICES})", "Slots"),
                 Query(f"sum by (node, gpu, gpu_instance, gpu_uuid) (podgpu_container_slots{DEVICES})", "Held"),
                 Query(f"max by (node, gpu, gpu_instance, gpu_uuid) (podgpu_device_tenants{DEVICES})", "Tenants"),
+                labels=["node", "gpu", "gpu_instance", "gpu_uuid"],
                 units={"Capacity": BYTES, "Slots": COUNT, "Held": COUNT, "Tenants": COUNT},
                 sort="Capacity",
             ),
@@ -117,7 +118,7 @@ def dashboard() -> Json:
                 Query(
                     f"sum without (namespace, pod, container) (podgpu_container_slots{DEVICES})\n"
                     f"/ {TO_DEVICE}\nmax without (resource) (podgpu_device_slots{DEVICES})",
-                    "GPU {{gpu}} {{gpu_instance}} {{gpu_uuid}}",
+                    _INSTANCE,
                 ),
                 unit=RATIO,
                 most=1,
@@ -147,6 +148,7 @@ def dashboard() -> Json:
                 "Servers",
                 "The state of each MPS server.",
                 Query(f"sum by (node, pipe_directory, state) (podgpu_mps_server_state{CLUSTER} == 1)", "Servers"),
+                labels=["node", "pipe_directory", "state"],
                 units={"Servers": COUNT},
                 sort="Servers",
             ),

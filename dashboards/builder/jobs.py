@@ -17,7 +17,8 @@ from dashboards.builder.panels import (
 )
 from dashboards.builder.selectors import CONTAINERS, of_containers, of_workload
 
-_BY = "sum by (namespace, pod, container, workload, node, gpu)"
+_LABELS = ["namespace", "pod", "container", "workload", "node", "gpu"]
+_BY = f"sum by ({', '.join(_LABELS)})"
 _POD = "{{namespace}}/{{pod}}"
 _CONTAINER = "{{namespace}}/{{pod}}/{{container}} GPU {{gpu}}"
 
@@ -82,6 +83,7 @@ def dashboard() -> Json:
                 Query(_column("podgpu_container_memory_requested_bytes"), "Requested"),
                 Query(_column("podgpu_container_memory_limit_bytes"), "Cap"),
                 Query(f"{_BY} {of_cap}", "Of cap"),
+                labels=_LABELS,
                 units={"Used": BYTES, "Peak": BYTES, "Requested": BYTES, "Cap": BYTES, "Of cap": RATIO},
                 sort="Used",
                 thresholds_of={"Of cap": FULL_IS_BAD},

@@ -157,6 +157,9 @@ def _placed(rows: Sequence[Row]) -> list[Json]:
         x = 0
         for panel, width in zip(row.panels, widths, strict=True):
             place = {"x": x, "y": y, "w": width, "h": row.height}
+            if panel["type"] == "timeseries" and width < _WIDTH // 2:  # no room for a table beside the lines
+                legend = {"displayMode": "list", "placement": "bottom", "calcs": [], "showLegend": True}
+                panel = {**panel, "options": {**panel["options"], "legend": legend}}
             placed.append({"id": len(placed) + 1, **panel, "gridPos": place})
             x += width
         y += row.height

@@ -108,11 +108,12 @@ def table(
     title: str,
     description: str,
     *columns: Query,
+    labels: Sequence[str],
     units: Mapping[str, str],
     sort: str,
     thresholds_of: Mapping[str, Json] | None = None,
 ) -> Json:
-    """Rows by the labels of the queries, which must be the same for all; each query is a column named by its legend."""
+    """Rows by the labels of all queries, in this order; each query is a column, and its legend the heading."""
     panel = _panel("table", title, description, columns, unit=COUNT, instant=True)
     for target in panel["targets"]:
         target["format"] = "table"
@@ -121,11 +122,19 @@ def table(
         headings = {"Value": columns[0].legend}
     panel["transformations"] = [
         {"id": "merge", "options": {}},
-        {"id": "organize", "options": {"excludeByName": {"Time": True}, "renameByName": headings}},
+        {
+            "id": "organize",
+            "options": {
+                "excludeByName": {"Time": True},
+                "indexByName": {name: place for place, name in enumerate([*labels, *headings])},
+                "renameByName": headings,
+            },
+        },
     ]
     panel["fieldConfig"]["overrides"] = [
         _column(name, unit, (thresholds_of or {}).get(name)) for name, unit in units.items()
     ]
+    panel["fieldConfig"]["defaults"]["custom"] = {"minWidth": 80}
     panel["options"] = {"showHeader": True, "sortBy": [{"displayName": sort, "desc": True}]}
     return panel
 

@@ -4,7 +4,7 @@ CLUSTER = '{cluster=~"$cluster"}'
 CONTAINERS = '{cluster=~"$cluster",namespace=~"$namespace",gpu_uuid=~"$gpu"}'
 NAMESPACES = '{cluster=~"$cluster",namespace=~"$namespace"}'
 DEVICES = '{cluster=~"$cluster",gpu_uuid=~"$gpu"}'
-TO_DEVICE = "on (cluster, job, instance, gpu, gpu_uuid, gpu_instance)"
+TO_DEVICE = "on (cluster, job, node, instance, gpu, gpu_uuid, gpu_instance)"
 TO_POD = "on (cluster, job, instance, namespace, pod)"
 
 
