@@ -23,7 +23,7 @@ from simulator.scenario import Scenario
 
 
 @contextmanager
-def sampler_on(scenario: Scenario) -> Iterator[tuple[Sampler, Node, PageStore]]:
+def sampler_on(scenario: Scenario, clock: Clock | None = None) -> Iterator[tuple[Sampler, Node, PageStore]]:
     """A sampler in this process on a simulated node; the kubelet is a process of its own."""
     with tempfile.TemporaryDirectory(prefix="podgpu-bench-") as root, Processes() as processes:
         paths = Paths(Path(root))
@@ -36,7 +36,7 @@ def sampler_on(scenario: Scenario) -> Iterator[tuple[Sampler, Node, PageStore]]:
         )
         load_driver(paths)
         chosen = settings([*exporter_flags(paths, address="127.0.0.1:0"), "--interval=20s"], {})
-        clock = Clock()
+        clock = clock or Clock()
         store = PageStore(clock.monotonic)
         publisher = Publisher(store, lifetime=1e9, exporter_metrics=True)
         yield (

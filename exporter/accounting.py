@@ -1,11 +1,14 @@
-"""What adds up over snapshots: error counts, last successes, cycles, and each container's peak. Pure: a fold."""
+"""What adds up over snapshots: errors, last successes, cycles, each container's peak, and integrals. Pure: a fold."""
 
 from collections.abc import Mapping
 from dataclasses import replace
 from enum import StrEnum, unique
 
-from exporter.errors import Reason
-from exporter.model import ContainerName, DomainKey, Snapshot, Totals
+from exporter.errors import Failure, Reason
+from exporter.integrals import Bounds, integrate
+from exporter.model import ContainerName, DomainKey, MpsDaemon, MpsStarts, Snapshot, Totals
+
+_BOUNDS = Bounds()  # for who integrates nothing
 
 
 @unique
@@ -22,7 +25,7 @@ def opened() -> Totals:
     return Totals({}, {}, {result.value: 0 for result in CycleResult})
 
 
-def account(before: Totals, snapshot: Snapshot) -> Totals:
+def account(before: Totals, snapshot: Snapshot, bounds: Bounds = _BOUNDS) -> Totals:
     """The totals after a snapshot."""
     errors = dict(before.errors)
     last_success = dict(before.last_success)
@@ -40,6 +43,8 @@ def account(before: Totals, snapshot: Snapshot) -> Totals:
         last_success,
         _counted(before, CycleResult.COMPLETE if complete else CycleResult.PARTIAL),
         _peaks(before.peaks, snapshot),
+        integrate(before.integrals, snapshot, bounds),
+        _mps(before.mps, snapshot.mps),
     )
 
 
@@ -70,3 +75,25 @@ def _peaks(
         if peak is not None:
             peaks[key] = peak
     return peaks
+
+
+def _mps(before: Mapping[str, MpsStarts], daemons: Mapping[str, MpsDaemon | Failure]) -> dict[str, MpsStarts]:
+    """The starts after a snapshot. Those that were there when the exporter first looked are not counted."""
+    found: dict[str, MpsStarts] = {}
+    for pipe_directory, daemon in daemons.items():
+        known = before.get(pipe_directory)
+        if isinstance(daemon, Failure):
+            found[pipe_directory] = known or MpsStarts()
+            continue
+        pids = frozenset(server.pid for server in daemon.servers if server.pid is not None)
+        identity = (daemon.pid, daemon.started)
+        if known is None or known.daemon is None:
+            found[pipe_directory] = MpsStarts(daemon=identity, pids=pids)
+            continue
+        found[pipe_directory] = MpsStarts(
+            known.daemons + (None not in (*identity, *known.daemon) and identity != known.daemon),
+            known.servers + len(pids - known.pids),
+            identity if daemon.started is not None else known.daemon,
+            pids,
+        )
+    return found

@@ -14,6 +14,7 @@ from exporter.allocation import Holdings, holdings, without_finished
 from exporter.conditions import conditions_of, partial_failures
 from exporter.errors import Failure, Reason
 from exporter.model import (
+    NO_NAMES,
     AllocationReading,
     Condition,
     ContainerName,
@@ -38,7 +39,6 @@ from exporter.model import (
 from exporter.owners import Owners
 from exporter.processes import Process, Use, merge, partition
 
-_NO_NAMES = PodNames({}, {})
 _FIRST_WITH_CLIENT_ROWS = (7, 0)  # Volta: since then each MPS client has a row of its own
 
 
@@ -51,8 +51,9 @@ def attribute(
     live: Reading[LivePods],
     slices: Reading[SliceReading] | None = None,
     timestamp: float,
+    monotonic: float = 0.0,
 ) -> Snapshot:
-    """The snapshot that the readings give. `timestamp` is the Unix time at which they were complete.
+    """The snapshot that the readings give. `timestamp` is the Unix time at which they were complete, `monotonic` too.
 
     `slices` is None where nobody asked for them: on a node without claims they say nothing.
     """
@@ -82,6 +83,7 @@ def attribute(
             for reading in sorted(readings, key=lambda reading: reading.source)
         ),
         conditions=MappingProxyType(dict(sorted(conditions.items()))),
+        monotonic=monotonic,
     )
 
 
@@ -89,7 +91,7 @@ class _Domains:
     """Attributes one memory domain after the other and gathers the containers found on them."""
 
     def __init__(self, processes: ProcessReading | None, names: PodNames | None, held: Holdings | None) -> None:
-        self._owners = Owners(processes, names or _NO_NAMES, held) if processes is not None else None
+        self._owners = Owners(processes, names or NO_NAMES, held) if processes is not None else None
         self._named = names is not None
         self._held = held
         self.containers: list[ContainerState] = []
@@ -161,9 +163,9 @@ class _Domains:
         unresolved: dict[Reason, int] = defaultdict(int)
         for pid, process in merged.items():
             owner = owners.of(pid, process)
-            uses[owner.memory_class].add(process)
+            uses[owner.memory_class].add(pid, process)
             if owner.name is not None:
-                by_container[owner.name].add(process)
+                by_container[owner.name].add(pid, process)
             if owner.reason is not None:
                 unresolved[owner.reason] += 1
         return uses, by_container, unresolved
@@ -196,6 +198,7 @@ class _Domains:
                     slots=slots.get(name),
                     share=held.share(name) if held is not None else None,
                     utilization=use.utilization if use is not None else None,
+                    pids=tuple(sorted(use.pids)) if use is not None else (),
                 )
             )
         return names

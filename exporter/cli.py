@@ -15,6 +15,7 @@ GPU memory of every container on a shared-GPU Kubernetes node.
 
 commands:
   exporter   read this node and serve its metrics to Prometheus
+  top        show live who holds what on each GPU, from an exporter's page or from this node
   explain    tell how the numbers of a pod on this node came to be
   demo       the same on a simulated node, without a GPU
 
@@ -41,7 +42,18 @@ def _explain(arguments: Sequence[str]) -> int:
     return run(arguments, os.environ)
 
 
-_COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {"exporter": _exporter, "explain": _explain, "demo": _demo}
+def _top(arguments: Sequence[str]) -> int:
+    from exporter.top.command import run
+
+    return run(arguments, os.environ)
+
+
+_COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
+    "exporter": _exporter,
+    "top": _top,
+    "explain": _explain,
+    "demo": _demo,
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -48,6 +48,13 @@ class Reason(StrEnum):
     CGROUP_AMBIGUOUS = "cgroup_ambiguous"
     CGROUP_RELATIVE = "cgroup_relative"  # outside the view of our own cgroup namespace, pod not shown
 
+    # MPS control daemons
+    DAEMON_NOT_RUNNING = "daemon_not_running"
+    DAEMON_WEDGED = "daemon_wedged"  # it took the command and did not answer
+    COMMAND_LOST = "command_lost"  # refused or swallowed, again and again, as happens when calls overlap
+    UNKNOWN_COMMAND = "unknown_command"
+    BUSY = "busy"  # a server that does not answer its daemon
+
     # Files
     MISSING = "missing"
     UNREADABLE = "unreadable"

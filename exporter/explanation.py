@@ -180,7 +180,7 @@ def _series(samples: Samples, target: ContainerName) -> Collection[str]:
     mine = []
     for found in samples.families:
         labels = found.family.labels
-        if "pod" not in labels:
+        if "pod" not in labels or found.family.type == "counter":  # which one reading only begins
             continue
         where = [labels.index(label) if label in labels else None for label in ContainerName._fields]
         rows = tuple(

@@ -5,6 +5,7 @@ from typing import NamedTuple
 from exporter.allocation import Holdings
 from exporter.errors import Reason
 from exporter.model import ContainerName, ListKind, MemoryClass, Place, PodNames, ProcessReading
+from exporter.naming import name_of
 from exporter.processes import Process
 
 _NOWHERE = Place(reason=Reason.EXITED)
@@ -50,13 +51,5 @@ class Owners:
         return place.container is None or self._held is None or not self._held.is_tenant(self._name(place))
 
     def _name(self, place: Place) -> ContainerName:
-        """The container's name; where nothing names it, the pod's uid and the start of the container's id."""
-        container = place.container
-        if container is None:
-            return ContainerName("", "", "")
-        if (name := self._names.containers.get(container.container_id)) is not None:
-            return name
-        if (pod := self._names.pods.get(container.pod_uid)) is not None:
-            # Known pod, unknown container: a sandbox (gVisor, Kata), or too young to have a log. The pod is certain.
-            return ContainerName(*pod, "")
-        return ContainerName("", container.pod_uid, container.container_id[:12])
+        """The name of the container that the place is in."""
+        return name_of(place.container, self._names) if place.container is not None else ContainerName("", "", "")

@@ -28,6 +28,7 @@ class Use:
     unknown: int = 0
     kinds: dict[ListKind, int] = field(default_factory=_NO_PROCESSES.copy)
     sm: list[float | None] = field(default_factory=list)
+    pids: list[int] = field(default_factory=list)
 
     @property
     def utilization(self) -> float | None:
@@ -37,8 +38,9 @@ class Use:
             return None
         return min(1.0, fsum(known))  # processes that took turns cannot have used more than the device
 
-    def add(self, process: Process) -> None:
+    def add(self, pid: int, process: Process) -> None:
         """Count a process in."""
+        self.pids.append(pid)
         self.kinds[process.kind] += 1
         self.sm.append(process.sm)
         if process.used is None:

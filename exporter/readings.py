@@ -1,11 +1,13 @@
 """All readings of one cycle, as one value."""
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from exporter.caps.policy import Policy
+from exporter.caps_read_back import LimitReadings
 from exporter.model import (
     AllocationReading,
+    ContainerRef,
     DriverReading,
     LivePods,
     Pod,
@@ -27,6 +29,13 @@ class Readings:
     live: Reading[LivePods]
     slices: Reading[SliceReading] | None = None
     policy: Reading[Policy] | None = None
+    limits: LimitReadings = field(default_factory=LimitReadings)
+
+    @property
+    def containers(self) -> frozenset[ContainerRef]:
+        """The containers that have processes on a GPU."""
+        places = self.processes.value.places.values() if self.processes.value is not None else ()
+        return frozenset(place.container for place in places if place.container is not None)
 
     @property
     def pods(self) -> Collection[Pod]:

@@ -6,7 +6,7 @@ One sampler, one cycle at a time, on a steady beat, whether anybody scrapes or n
 import logging
 import threading
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
 from exporter.accounting import account, account_failure, opened
@@ -15,10 +15,14 @@ from exporter.attribution import attribute
 from exporter.caps.book import Caps, NodeCaps
 from exporter.caps.keys import NVIDIA_PREFIX
 from exporter.caps.policy import Policy
+from exporter.caps_read_back import with_limits
 from exporter.clock import Clock
 from exporter.description import described
-from exporter.errors import Failure, Reason
+from exporter.errors import Reason
+from exporter.integrals import Bounds
+from exporter.limit_questions import LimitQuestions, LimitSources
 from exporter.model import (
+    NO_NAMES,
     AllocationReading,
     DraDevice,
     DriverReading,
@@ -32,12 +36,13 @@ from exporter.model import (
 )
 from exporter.processes import listed_pids
 from exporter.readings import Readings
-from exporter.sources.worker import Worker
+from exporter.sources.worker import Worker, answer_of
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 
-STALE_AFTER_INTERVALS = 3  # without a new snapshot for this long, values are withheld and the sampler counts as stuck
+# Without a new snapshot for this long, values are withheld and not integrated, and the sampler counts as stuck.
+STALE_AFTER_INTERVALS = 3
 
 
 class Driver(Protocol):
@@ -82,6 +87,7 @@ class Sources:
     live: Source[LivePods]
     slices: Slices | None = None
     policy: Source[Policy] | None = None
+    limits: LimitSources = field(default_factory=LimitSources)
 
 
 class Sampler:
@@ -96,6 +102,7 @@ class Sampler:
         clock: Clock,
         publish: Callable[[Snapshot, Totals], None],
         annotation_prefix: str = NVIDIA_PREFIX,
+        retain: float = 300.0,
     ) -> None:
         self._sources = sources
         self._interval = interval
@@ -106,12 +113,14 @@ class Sampler:
         self._policy: Policy | None = Policy()
         self._caps = Caps(policy=self._policy, prefix=annotation_prefix)
         self._totals = opened()
+        self._bounds = Bounds(gap=STALE_AFTER_INTERVALS * interval, retain=retain)
         self._kubelet: Worker[Reading[AllocationReading]] = Worker("kubelet", clock=clock)
         self._pods: Worker[Reading[PodNames]] = Worker("pods", clock=clock)
         self._live: Worker[Reading[LivePods]] = Worker("cgroups", clock=clock)
         self._processes: Worker[Reading[ProcessReading]] = Worker("procfs", clock=clock)
         self._slices: Worker[Reading[SliceReading]] = Worker("resourceslices", clock=clock)
         self._claimed: frozenset[DraDevice] = frozenset()  # as the kubelet last told
+        self._limits = LimitQuestions(sources.limits, clock=clock)
         self._last_end = clock.monotonic()
         self._logged: dict[str, frozenset[tuple[Reason, str]]] = {}  # by source: reason, and what it is about
 
@@ -125,13 +134,14 @@ class Sampler:
             stop.wait(max(0.0, beat - now))
         for worker in (self._kubelet, self._pods, self._live, self._processes, self._slices):
             worker.stop()
+        self._limits.stop()
         self._sources.driver.stop()
 
     def cycle(self) -> None:
         """One cycle, from the readings to the published snapshot."""
         try:
             snapshot = self.snapshot(self.readings())
-            self._totals = account(self._totals, snapshot)
+            self._totals = account(self._totals, snapshot, self._bounds)
             self._log_changes(snapshot)
             self._publish(snapshot, self._totals)
             self._last_end = self._clock.monotonic()
@@ -157,16 +167,21 @@ class Sampler:
         pids = listed_pids(driver.value)
         self._processes.ask(lambda: self._sources.processes.read(pids, listed_at=listed_at))
         second = self._clock.monotonic() + self._deadline
-        allocations = _answer("kubelet", self._kubelet, until=until)
+        self._limits.ask_daemons(driver.value)
+        allocations = answer_of("kubelet", self._kubelet, until=until)
         slices = self._ask_slices(allocations.value)
+        names = answer_of("pods", self._pods, until=until)
+        processes = answer_of("procfs", self._processes, until=second)
+        self._limits.ask_about(driver.value, processes.value, names.value or NO_NAMES)
         return Readings(
             driver=driver,
-            processes=_answer("procfs", self._processes, until=second),
-            names=_answer("pods", self._pods, until=until),
+            processes=processes,
+            names=names,
             allocations=allocations,
-            live=_answer("cgroups", self._live, until=until),
-            slices=_answer("resourceslices", self._slices, until=second) if slices else None,
+            live=answer_of("cgroups", self._live, until=until),
+            slices=answer_of("resourceslices", self._slices, until=second) if slices else None,
             policy=self._sources.policy.read() if self._sources.policy is not None else None,
+            limits=self._limits.answers(until=second),
         )
 
     def snapshot(self, readings: Readings) -> Snapshot:
@@ -179,8 +194,13 @@ class Sampler:
             live=readings.live,
             slices=readings.slices,
             timestamp=self._clock.unix(),
+            monotonic=self._clock.monotonic(),
         )
-        return described(joined, readings.pods, self.caps(readings), policy=readings.policy)
+        capped = described(joined, readings.pods, self.caps(readings), policy=readings.policy)
+        names = readings.names.value if readings.names.value is not None else NO_NAMES
+        snapshot = with_limits(capped, readings.limits, names=names, seen=readings.containers)
+        self._limits.saw(snapshot)
+        return snapshot
 
     def caps(self, readings: Readings) -> NodeCaps:
         """What the pods ask for, within the policy."""
@@ -211,8 +231,3 @@ class Sampler:
             if before and not now:
                 log.info("source %s: well again", state.source)
             self._logged[state.source] = frozenset(now)
-
-
-def _answer(source: str, worker: Worker[Reading[T]], *, until: float) -> Reading[T]:
-    outcome, seconds = worker.answer(until=until)
-    return Reading(source, outcome, seconds) if isinstance(outcome, Failure) else outcome

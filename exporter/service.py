@@ -9,6 +9,7 @@ from pathlib import Path
 
 from exporter import version
 from exporter.clock import Clock
+from exporter.limit_questions import LimitSources
 from exporter.logs import configure
 from exporter.model import PodNames
 from exporter.publication import Publisher
@@ -16,8 +17,13 @@ from exporter.sampler import STALE_AFTER_INTERVALS, Sampler, Slices, Source, Sou
 from exporter.settings import Settings
 from exporter.sources.apipods import ApiServerPods
 from exporter.sources.apiserver import ApiServer, is_mounted
+from exporter.sources.environs import EnvironSource
+from exporter.sources.fractioning import FractioningSource
 from exporter.sources.kubelet import KubeletSource
+from exporter.sources.library_use import LibraryUse
 from exporter.sources.livepods import LivePodsSource
+from exporter.sources.memory_limits import MemoryLimits
+from exporter.sources.mps import MpsSource
 from exporter.sources.nvml import NvmlSource
 from exporter.sources.podchoice import PodChoice
 from exporter.sources.podfeed import PodFeed
@@ -35,6 +41,7 @@ from exporter.web.server import WebServer
 log = logging.getLogger(__name__)
 
 _GRACE = 2.0  # seconds that a stop waits for the cycle, and then for responses under way
+_PART = 0.8  # of a cycle's deadline, for a source that itself waits for several: it must tell of those that answered
 _API_DEADLINE = 10.0  # seconds; longer than a cycle waits: an answer that comes late serves the next cycles
 
 
@@ -59,6 +66,7 @@ def run(settings: Settings) -> int:
             pod_labels=settings.pod_labels,
         ).publish,
         annotation_prefix=settings.annotation_prefix,
+        retain=settings.retain,
     )
     server = WebServer(
         Application(store, healthy=sampler.stuck, version=version(), telemetry_path=settings.telemetry_path),
@@ -88,9 +96,10 @@ def run(settings: Settings) -> int:
 
 def sources(settings: Settings, clock: Clock) -> Sources:
     """The sources that the settings name."""
+    procfs, sysfs, library = Path(settings.procfs), Path(settings.sysfs), LibraryUse()
     return Sources(
-        driver=NvmlSource(deadline=settings.deadline, interval=settings.interval, clock=clock),
-        processes=ProcfsSource(Path(settings.procfs)),
+        driver=NvmlSource(deadline=settings.deadline, interval=settings.interval, clock=clock, use=library),
+        processes=ProcfsSource(procfs),
         pods=_pods(settings, clock),
         kubelet=KubeletSource(
             settings.kubelet_socket,
@@ -98,9 +107,28 @@ def sources(settings: Settings, clock: Clock) -> Sources:
             extra_resources=settings.kubelet_resources,
             reservation_namespaces=settings.kubelet_reservation_namespaces,
         ),
-        live=LivePodsSource(Path(settings.sysfs), clock=clock),
+        live=LivePodsSource(sysfs, clock=clock),
         slices=_slices(settings, clock),
         policy=PolicyFile(Path(settings.policy_file), clock=clock) if settings.policy_file else None,
+        limits=LimitSources(
+            mps=_mps(settings, clock),
+            environments=EnvironSource(procfs, clock=clock) if settings.mps_source != "none" else None,
+            memory=MemoryLimits(sysfs, procfs, deadline=_PART * settings.deadline, clock=clock, use=library),
+            fractioning=FractioningSource(settings.fractioning_map, clock=clock),
+        ),
+    )
+
+
+def _mps(settings: Settings, clock: Clock) -> MpsSource | None:
+    """The source of MPS control daemons."""
+    if settings.mps_source == "none":
+        return None
+    return MpsSource(
+        settings.mps_directories,
+        binary=settings.mps_control,
+        procfs=Path(settings.procfs),
+        deadline=_PART * settings.deadline,
+        clock=clock,
     )
 
 

@@ -14,6 +14,15 @@ from typing import Any, NoReturn
 ENV_PREFIX = "PODGPU_"
 # Not taken from podresources, which loads gRPC: --help and a wrong flag do without.
 DEFAULT_PODS_SOCKET = "/var/lib/kubelet/pods-api/pods-api.sock"
+DEFAULT_PIPE_DIRECTORIES = (
+    "/run/nvidia/mps/*/pipe",  # NVIDIA's device plugin, by resource
+    "/run/nvidia/mps/*/*/pipe",  # whose names hold a slash: nvidia.com/gpu.shared
+    "/var/lib/kubelet/plugins/gpu.nvidia.com/mps/*/pipe",  # NVIDIA's driver for resource claims, by claim
+    "/tmp/nvidia-mps",  # noqa: S108 - the daemon's own default, which GKE keeps
+    "/run/nvidia-mps",  # protocol 3's default; gpu-fractioning
+    "/run/mps-ecs",  # AWS
+    "/run/podgpu/mps",
+)
 
 
 class SettingsError(Exception):
@@ -26,6 +35,7 @@ class Settings:
 
     interval: float
     deadline: float
+    retain: float
     listen_addresses: tuple[str, ...]
     telemetry_path: str
     web_config_file: str
@@ -45,6 +55,10 @@ class Settings:
     pod_labels: tuple[str, ...]
     annotation_prefix: str
     policy_file: str
+    mps_source: str
+    mps_directories: tuple[str, ...]
+    mps_control: str
+    fractioning_map: str
     log_level: str
     log_format: str
 
@@ -140,6 +154,13 @@ FLAGS: tuple[Flag, ...] = (
         "",
         "how long a cycle waits for the driver, and then for /proc, before it goes on without them; "
         "default: 0.4 of the interval",
+        "DURATION",
+        duration,
+    ),
+    Flag(
+        "retain",
+        "5m",
+        "how long the counters of a container that is gone stay on the page, so that their last value is scraped",
         "DURATION",
         duration,
     ),
@@ -250,6 +271,34 @@ FLAGS: tuple[Flag, ...] = (
         "FILE",
         _path,
     ),
+    Flag(
+        "mps.source",
+        "auto",
+        "whether MPS control daemons are asked for servers, clients, shares and limits: auto, which is wherever there "
+        "is one, or none",
+        "SOURCE",
+        _one_of("auto", "none"),
+    ),
+    Flag(
+        "mps.pipe-directory",
+        ",".join(DEFAULT_PIPE_DIRECTORIES),
+        "pipe directory of MPS control daemons, by the path that it has here; *, ? and [] match within one name",
+        "PATTERN",
+        repeatable=True,
+    ),
+    Flag(
+        "mps.control",
+        "nvidia-cuda-mps-control",
+        "the command that talks to MPS control daemons; a container has it with NVIDIA_DRIVER_CAPABILITIES=compute",
+        "COMMAND",
+    ),
+    Flag(
+        "path.fractioning-map",
+        "/var/run/gpu-fractioning/map",
+        "where NVIDIA's gpu-fractioning keeps what it gave to containers",
+        "DIR",
+        _path,
+    ),
     Flag("log.level", "info", "debug, info, warning or error", "LEVEL", _one_of("debug", "info", "warning", "error")),
     Flag("log.format", "logfmt", "logfmt or json", "FORMAT", _one_of("logfmt", "json")),
 )
@@ -299,11 +348,15 @@ def settings_of(parsed: argparse.Namespace, environment: Mapping[str, str]) -> S
     given = vars(parsed)
     values = {flag.attribute: _value(flag, given[flag.attribute], environment) for flag in FLAGS}
     deadline = values["deadline"] or 0.4 * values["interval"]
+    for directory in values["mps_pipe_directory"]:
+        if not directory.startswith("/"):
+            raise SettingsError(f"--mps.pipe-directory: takes an absolute path or pattern, not {directory!r}")
     if 2 * deadline > values["interval"]:
         raise SettingsError("--deadline: takes at most half of --interval, since a cycle may wait twice")
     return Settings(
         interval=values["interval"],
         deadline=deadline,
+        retain=values["retain"],
         listen_addresses=values["web_listen_address"],
         telemetry_path=values["web_telemetry_path"],
         web_config_file=values["web_config_file"],
@@ -323,6 +376,10 @@ def settings_of(parsed: argparse.Namespace, environment: Mapping[str, str]) -> S
         pod_labels=values["pods_label"],
         annotation_prefix=values["caps_annotation_prefix"],
         policy_file=values["caps_policy_file"],
+        mps_source=values["mps_source"],
+        mps_directories=values["mps_pipe_directory"],
+        mps_control=values["mps_control"],
+        fractioning_map=values["path_fractioning_map"],
         log_level=values["log_level"],
         log_format=values["log_format"],
     )

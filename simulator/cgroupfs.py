@@ -1,7 +1,8 @@
 """The cgroups of containers: what the kubelet and a runtime call them, and a cgroup v2 file system of files.
 
 Names follow the kubelet's cgroup drivers, QoS classes and the three runtimes, so that the exporter's reading of them
-can be tried on every combination. Files hold what was written to them; nothing is charged and nothing is enforced.
+can be tried on every combination. Files hold what was written to them; only device memory is charged, and nothing is
+enforced.
 """
 
 import shutil
@@ -9,6 +10,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import StrEnum, unique
 from pathlib import Path
+
+from simulator.dmem import Dmem
 
 _V1_CONTROLLERS = ("name=systemd", "pids", "memory", "devices", "cpu,cpuacct", "blkio")
 
@@ -83,13 +86,18 @@ class ContainerCgroup:
 
 
 class Cgroupfs:
-    """A cgroup v2 tree in `root`/fs/cgroup, where `root` stands for /sys."""
+    """A cgroup v2 tree in `root`/fs/cgroup, where `root` stands for /sys.
 
-    def __init__(self, root: Path) -> None:
+    `dmem` are the regions of the dmem controller and their bytes; None: a kernel without it.
+    """
+
+    def __init__(self, root: Path, *, dmem: Mapping[str, int] | None = None) -> None:
         self.root = root / "fs" / "cgroup"
         self.root.mkdir(parents=True, exist_ok=True)
-        (self.root / "cgroup.controllers").write_text("cpuset cpu io memory pids\n")
+        self._controllers = "cpuset cpu io memory pids\n" if dmem is None else "cpuset cpu io memory pids dmem\n"
+        (self.root / "cgroup.controllers").write_text(self._controllers)
         (self.root / "cgroup.procs").touch()
+        self.dmem = None if dmem is None else Dmem(self.root, dmem)
 
     def put(self, path: str, *, pids: Collection[int] = (), files: Mapping[str, str] | None = None) -> Path:
         """Make a cgroup and those above it, or change it; `files` are further control files and their texts.
@@ -102,8 +110,10 @@ class Cgroupfs:
             folder = folder / name
             if not folder.exists():
                 folder.mkdir()
-                for control, text in _control_files().items():
+                for control, text in _control_files(self._controllers).items():
                     (folder / control).write_text(text)
+                if self.dmem is not None:
+                    self.dmem.enable(folder)
         (folder / "cgroup.procs").write_text("".join(f"{pid}\n" for pid in sorted(pids)))
         (folder / "cgroup.events").write_text(f"populated {int(bool(pids))}\nfrozen 0\n")
         for control, text in (files or {}).items():
@@ -115,12 +125,12 @@ class Cgroupfs:
         shutil.rmtree(self.root / path.strip("/"), ignore_errors=True)
 
 
-def _control_files() -> dict[str, str]:
+def _control_files(controllers: str) -> dict[str, str]:
     """What a new cgroup reads."""
     return {
         "cgroup.procs": "",
         "cgroup.events": "populated 0\nfrozen 0\n",
-        "cgroup.controllers": "cpuset cpu io memory pids\n",
+        "cgroup.controllers": controllers,
         "cgroup.type": "domain\n",
         "cgroup.freeze": "0\n",
         "memory.current": "0\n",

@@ -1,7 +1,7 @@
 """What the driver of a simulated node says: its state at a time of the scenario, and its library."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from simulator.nvml import library, state
 from simulator.paths import Paths
@@ -20,16 +20,25 @@ class Running:
     container: Container | None
 
 
-def state_of(scenario: Scenario, running: Sequence[Running], seconds: float) -> state.State:
-    """The driver's state while these processes run."""
+def state_of(
+    scenario: Scenario,
+    running: Sequence[Running],
+    seconds: float,
+    *,
+    cgroups: Mapping[int, tuple[state.Cgroup, ...]] | None = None,
+) -> state.State:
+    """The driver's state while these processes run; `cgroups` are those of its own table of limits, by GPU index."""
     major, _, minor = scenario.cuda.partition(".")
     return state.State(
-        tuple(_gpu(gpu, running, seconds) for gpu in scenario.gpus),
+        tuple(
+            replace(_gpu(gpu, running, seconds), cgroups=(cgroups or {}).get(gpu.index, ())) for gpu in scenario.gpus
+        ),
         driver=state.Driver(
             scenario.driver,
             nvml_version=f"{major}.{scenario.driver}",
             cuda_version=int(major) * 1000 + int(minor or 0) * 10,
             early_rows=_generation(scenario.driver) == "535.54",
+            limits=state.LimitsBackend(scenario.memory_limits),
         ),
     )
 
@@ -56,7 +65,7 @@ def _gpu(gpu: Gpu, running: Sequence[Running], seconds: float) -> state.Gpu:
         gpu.uuid,
         name=gpu.name,
         minor=gpu.minor,
-        pci_bus_id=f"00000000:{0x17 + gpu.index:02X}:00.0",
+        pci_bus_id=gpu.pci_bus_id,
         compute_capability=gpu.compute_capability,
         compute_mode=3 if gpu.sharing == "mps" else 0,
         mig_mode=bool(gpu.mig) if gpu.compute_capability >= (8, 0) else None,

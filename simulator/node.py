@@ -13,11 +13,12 @@ import signal
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from simulator import allocation, apiserver, claims, driver, kubelet, procfs
+from simulator import allocation, apiserver, charges, claims, dmem, driver, kubelet, procfs
 from simulator.cgroupfs import Cgroupfs, ContainerCgroup, Driver, QoS, Runtime
 from simulator.driver import Running
 from simulator.nvml import state
@@ -39,7 +40,7 @@ class Node:
         self.paths = paths
         self.scenario = scenario
         self._processes = procfs.Procfs(paths.procfs)
-        self._cgroups = Cgroupfs(paths.sysfs)
+        self._cgroups = Cgroupfs(paths.sysfs, dmem=charges.regions(scenario) if scenario.dmem else None)
         self._podlogs = PodLogs(paths.logs)
         self._pids = _pids(scenario, first=_FIRST_PID)
         self._handed_out = allocation.handed_out(scenario)
@@ -59,6 +60,8 @@ class Node:
         self._put_pods(pods)
         for entry in running:
             self._processes.put(self._process(entry))
+        if self._cgroups.dmem is not None:
+            self._cgroups.dmem.charge(charges.by_region(self.scenario, self._held(running, seconds)))
         state.write(self.paths.driver_state, self.driver_state(seconds))
         if claims.claimable(self.scenario) or "api" in self.scenario.pods_sources:
             apiserver.write_state(self.paths.apiserver_state, self.apiserver_state(seconds))
@@ -72,8 +75,11 @@ class Node:
 
     def driver_state(self, seconds: float) -> state.State:
         """What the driver says at a time."""
-        _, running = self._present(seconds)
-        return driver.state_of(self.scenario, running, seconds)
+        pods, running = self._present(seconds)
+        table = None
+        if self.scenario.memory_limits == "misc":
+            table = charges.table(self._held(running, seconds), self._limits(pods))
+        return driver.state_of(self.scenario, running, seconds, cgroups=table)
 
     def apiserver_state(self, seconds: float = 0) -> apiserver.State:
         """What the API server says at a time."""
@@ -109,6 +115,35 @@ class Node:
             runtime=Runtime(pod.runtime),
         )
 
+    def _folder(self, path: str) -> Path:
+        return self._cgroups.root / path.strip("/")
+
+    def _held(self, running: list[Running], seconds: float) -> charges.Bytes:
+        """What the processes of each cgroup hold; the host's are in the root."""
+        found: Counter[tuple[Path, int]] = Counter()
+        for entry in running:
+            if entry.process.memory is not None:
+                path = (
+                    ""
+                    if entry.pod is None or entry.container is None
+                    else self._cgroup(entry.pod, entry.container).path
+                )
+                found[self._folder(path), entry.process.gpu] += entry.process.memory.at(seconds)
+        return found
+
+    def _limits(self, pods: list[Pod]) -> charges.Bytes:
+        """What the scenario limits cgroups to."""
+        found = {}
+        for pod in pods:
+            for container in pod.containers:
+                cgroup = self._cgroup(pod, container)
+                for gpu in container.gpus:
+                    if pod.memory_limit is not None:
+                        found[self._folder(cgroup.pod_path), gpu] = pod.memory_limit
+                    if container.memory_limit is not None:
+                        found[self._folder(cgroup.path), gpu] = container.memory_limit
+        return found
+
     def _process(self, entry: Running) -> procfs.Process:
         text = "0::/system.slice/host.service\n"
         if entry.pod is not None and entry.container is not None:
@@ -117,9 +152,8 @@ class Node:
         return procfs.Process(entry.pid, _STARTED, argv[0].rpartition("/")[2], argv, text)
 
     def _put_pods(self, pods: list[Pod]) -> None:
-        for pod in pods:
-            if pod.uid in self._live_pods:
-                continue
+        fresh = [pod for pod in pods if pod.uid not in self._live_pods]
+        for pod in fresh:
             for container in pod.containers:
                 self._cgroups.put(self._cgroup(pod, container).path)
                 if "logs" in self.scenario.pods_sources:
@@ -130,6 +164,10 @@ class Node:
                         container=container.name,
                         container_id=pod.container_id(container.name),
                     )
+        if self.scenario.memory_limits == "dmem" and self._cgroups.dmem is not None:
+            for (folder, gpu), hard in self._limits(fresh).items():
+                region = dmem.region(self.scenario.gpus[gpu].pci_bus_id)
+                self._cgroups.dmem.limit(folder, region=region, hard=hard)
 
     def _remove_ended(self, pods: list[Pod], running: list[Running]) -> None:
         live_pids = {entry.pid for entry in running}

@@ -1,14 +1,15 @@
 """A procfs of files: what the exporter reads of a node's processes, made up.
 
-It has the files whose text decides something (stat, cgroup, cmdline, comm, status, and our own namespaces), in the
-kernel's format. Each file is replaced as a whole, and a process appears and vanishes with all its files, so a reader
-sees what a reader of the real one may see and nothing torn. It does not simulate counters: every process has used no
-CPU time.
+It has the files whose text decides something (stat, cgroup, cmdline, comm, status, environ, and our own namespaces),
+in the kernel's format. Each file is replaced as a whole, and a process appears and vanishes with all its files, so a
+reader sees what a reader of the real one may see and nothing torn. It does not simulate counters: every process has
+used no CPU time.
 """
 
 import os
 import shutil
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
 
@@ -33,12 +34,16 @@ class Process:
     cgroup_text: str
     state: str = "S"
     flags: int = 0x400000
+    environ: Mapping[str, str] = field(default_factory=dict)
+    uid: int = 0
 
     def files(self) -> dict[str, bytes]:
         """Its files and their contents."""
         comm = self.comm.encode()[:_COMM_LENGTH]
         stat = [b"1", b"%d" % self.pid, b"%d" % self.pid, b"0", b"-1", b"%d" % self.flags, *[b"0"] * 10]
-        stat += [b"1", b"0", b"%d" % self.start_time, *[b"0"] * 30]
+        stat += [b"1", b"0", b"%d" % self.start_time, *[b"0"] * 27]
+        # Where its environment begins and ends, and its exit code: 0 would be a process within exec.
+        stat += [b"4096", b"8192", b"0"] if self.argv else [b"0"] * 3
         state = {"Z": "Z (zombie)", "R": "R (running)", "D": "D (disk sleep)", "X": "X (dead)"}.get(
             self.state, "S (sleeping)"
         )
@@ -47,9 +52,13 @@ class Process:
             "cgroup": self.cgroup_text.encode(),
             "cmdline": b"" if self.state == "Z" else b"".join(word.encode() + b"\0" for word in self.argv),
             "comm": comm + b"\n",
+            "environ": b""
+            if self.state == "Z"
+            else b"".join(f"{name}={value}".encode() + b"\0" for name, value in self.environ.items()),
             "status": b"Name:\t"
             + comm.replace(b"\n", b"\\n")
-            + f"\nState:\t{state}\nTgid:\t{self.pid}\nPid:\t{self.pid}\nNSpid:\t{self.pid}\n".encode(),
+            + f"\nState:\t{state}\nTgid:\t{self.pid}\nPid:\t{self.pid}\n"
+            f"Uid:\t{self.uid}\t{self.uid}\t{self.uid}\t{self.uid}\nNSpid:\t{self.pid}\n".encode(),
         }
 
 

@@ -93,12 +93,19 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Container:
-    """One container of a pod."""
+    """One container of a pod. `memory_limit`: bytes on each of its GPUs that its cgroup is limited to, if it is."""
 
     name: str
     holds: tuple[Held, ...] = ()
     claims: tuple[Claim, ...] = ()
     processes: tuple[Process, ...] = ()
+    memory_limit: int | None = None
+
+    @property
+    def gpus(self) -> frozenset[int]:
+        """The GPUs that it was given or uses."""
+        given = {claim.gpu for claim in self.claims if not claim.device}
+        return frozenset(given.union((held.gpu for held in self.holds), (process.gpu for process in self.processes)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +119,7 @@ class Owner:
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """One pod, present from `start` until `end` (seconds)."""
+    """One pod, present from `start` until `end` (seconds). `memory_limit` is that of its own cgroup, in bytes."""
 
     namespace: str
     name: str
@@ -125,6 +132,7 @@ class Pod:
     annotations: Mapping[str, str] = field(default_factory=dict)
     owner: Owner | None = None
     priority_class: str = ""
+    memory_limit: int | None = None
 
     @property
     def uid(self) -> str:
@@ -167,6 +175,11 @@ class Gpu:
     mig: tuple[MigDevice, ...] = ()
 
     @property
+    def pci_bus_id(self) -> str:
+        """Where it sits, as NVML writes it."""
+        return f"00000000:{0x17 + self.index:02X}:00.0"
+
+    @property
     def uuid(self) -> str:
         """The GPU's UUID."""
         return f"GPU-{uuid.uuid5(_NAMESPACE, f'gpu/{self.index}')}"
@@ -195,3 +208,5 @@ class Scenario:
     pods: tuple[Pod, ...]
     host: tuple[Process, ...] = field(default=())
     pods_sources: tuple[str, ...] = ("logs",)  # from where an exporter can learn of the pods: kubelet, api, logs
+    dmem: bool = False  # the kernel has the dmem controller
+    memory_limits: str = "off"  # who keeps limits of GPU memory by cgroup: dmem, misc (the driver's own table), off

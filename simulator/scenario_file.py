@@ -83,6 +83,12 @@ class _Section:
             raise ScenarioError(f"{self.place}: {key} is a time such as 30s, not {text!r}")
         return float(text.removesuffix("s"))
 
+    def truth(self, key: str) -> bool:
+        value = self.get(key, False)
+        if not isinstance(value, bool):
+            raise ScenarioError(f"{self.place}: {key} is true or false, not {value!r}")
+        return value
+
     def texts(self, key: str) -> Mapping[str, str]:
         value = self.get(key, {})
         if not isinstance(value, dict) or not all(isinstance(text, str) for text in (*value, *value.values())):
@@ -121,12 +127,37 @@ def _scenario(name: str, section: _Section) -> Scenario:
         pods=tuple(pod for entry in section.sections("pods") for pod in _pods(entry, gpus)),
         host=tuple(_process(entry, gpus) for entry in section.sections("host")),
         pods_sources=tuple(section.get("pods_sources", ["logs"])),
+        dmem=section.truth("dmem"),
+        memory_limits=_memory_limits(section),
     )
     for source in scenario.pods_sources:
         if source not in ("kubelet", "api", "logs"):
             raise ScenarioError(f"{section.place}: pods_sources are of kubelet, api and logs, not {source!r}")
+    _check_limits(scenario, section.place)
     section.end()
     return scenario
+
+
+def _memory_limits(section: _Section) -> str:
+    value = section.get("memory_limits", "off")
+    value = "off" if value is False else value  # which is what YAML makes of off
+    if value not in ("dmem", "misc", "off"):
+        raise ScenarioError(f"{section.place}: memory_limits is dmem, misc or off, not {value!r}")
+    return str(value)
+
+
+def _check_limits(scenario: Scenario, place: str) -> None:
+    """Limits need somebody who keeps them."""
+    if scenario.memory_limits == "off":
+        for pod in scenario.pods:
+            if pod.memory_limit is not None or any(part.memory_limit is not None for part in pod.containers):
+                raise ScenarioError(f"{place}: {pod.name} has a memory_limit, and memory_limits is off")
+        return
+    major = scenario.driver.partition(".")[0]
+    if not major.isdecimal() or int(major) < 615:
+        raise ScenarioError(f"{place}: memory_limits needs driver 615 or newer, not {scenario.driver}")
+    if scenario.memory_limits == "dmem" and not scenario.dmem:
+        raise ScenarioError(f"{place}: memory_limits is dmem, and the kernel has none: set dmem: true")
 
 
 def _gpu(index: int, section: _Section) -> Gpu:
@@ -183,6 +214,7 @@ def _pods(section: _Section, gpus: tuple[Gpu, ...]) -> list[Pod]:
         annotations=section.texts("annotations"),
         owner=_owner(section),
         priority_class=str(section.get("priority_class", "")),
+        memory_limit=_limit(section),
     )
     section.end()
     return [pod] if count == 1 else [replace(pod, name=f"{pod.name}-{number}") for number in range(count)]
@@ -204,9 +236,15 @@ def _container(section: _Section, gpus: tuple[Gpu, ...]) -> Container:
         holds=tuple(_held(entry, gpus) for entry in section.sections("holds")),
         claims=tuple(_claim(entry, gpus) for entry in section.sections("claims")),
         processes=tuple(_process(entry, gpus) for entry in section.sections("processes")),
+        memory_limit=_limit(section),
     )
     section.end()
     return container
+
+
+def _limit(section: _Section) -> int | None:
+    value = section.optional("memory_limit")
+    return None if value is None else _bytes(value, f"{section.place}: memory_limit")
 
 
 def _held(section: _Section, gpus: tuple[Gpu, ...]) -> Held:

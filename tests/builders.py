@@ -130,8 +130,9 @@ def snapshot_of(
     live: LivePods | None = None,
     slices: SliceReading | Failure | None = None,
     pods: Sequence[Pod] = (),
+    at: float = 0.0,
 ) -> Snapshot:
-    """The snapshot of GPUs, with everything else working unless a test says otherwise."""
+    """The snapshot of GPUs at a monotonic time, with everything else working unless a test says otherwise."""
     found = places if isinstance(places, Failure) else ProcessReading(places or {})
     return attribute(
         driver=Reading("nvml", driver or DriverReading("580.95.05", "13.0", tuple(devices))),
@@ -141,6 +142,7 @@ def snapshot_of(
         live=Reading("cgroups", live if live is not None else Failure(Reason.MISSING, "no pod's cgroup is visible")),
         slices=Reading("resourceslices", slices) if slices is not None else None,
         timestamp=1000.0,
+        monotonic=at,
     )
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from exporter.caps import contract
 from exporter.caps.keys import NVIDIA_PREFIX
-from exporter.caps.policy import Policy, apply
+from exporter.caps.policy import Decision, Policy, apply
 from exporter.caps.requests import CapRequest, Limits, PodCaps, limits
 from exporter.model import ContainerName, Pod
 
@@ -23,6 +23,14 @@ class Domain:
     capacity: int | None  # bytes
 
 
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """What holds of a request on one domain: the decision of policy, and its amounts in bytes."""
+
+    decision: Decision
+    limits: Limits
+
+
 class Caps:
     """The caps of all pods under one policy. Gives the same answers for the same pods, whatever it was asked before.
 
@@ -33,7 +41,7 @@ class Caps:
         self._policy = policy
         self._prefix = prefix
         self._read: dict[int, tuple[Pod, PodCaps]] = {}  # a pod that has not changed is the same value
-        self._decided: dict[tuple[str, CapRequest, int | None], Limits] = {}
+        self._decided: dict[tuple[str, CapRequest, int | None], Decided] = {}
 
     def of(self, pods: Iterable[Pod]) -> "NodeCaps":
         """What these pods ask for."""
@@ -44,8 +52,8 @@ class Caps:
         }
         return NodeCaps({(pod.namespace, pod.name): caps for pod, caps in self._read.values()}, self)
 
-    def decide(self, namespace: str, request: CapRequest, capacity: int | None) -> Limits | None:
-        """What a request is in bytes on a device of `capacity` bytes, after policy."""
+    def decide(self, namespace: str, request: CapRequest, capacity: int | None) -> Decided | None:
+        """What holds of a request on a device of `capacity` bytes; None where policy can't be read."""
         if self._policy is None:
             return None
         key = (namespace, request, capacity)
@@ -54,7 +62,7 @@ class Caps:
             if len(self._decided) >= _MOST_DECISIONS:
                 self._decided.clear()
             decision = apply(self._policy, namespace, request, capacity=capacity)
-            found = self._decided[key] = limits(decision.request, capacity)
+            found = self._decided[key] = Decided(decision, limits(decision.request, capacity))
         return found
 
 
@@ -66,7 +74,12 @@ class NodeCaps:
     _caps: Caps | None = None
 
     def limits(self, name: ContainerName, domain: Domain) -> Limits | None:
-        """What a container asks for on a memory domain, in bytes; None where its pod, or policy, is not known.
+        """What a container asks for on a memory domain, in bytes; None where its pod, or policy, is not known."""
+        found = self.decided(name, domain)
+        return found.limits if found is not None else None
+
+    def decided(self, name: ContainerName, domain: Domain) -> Decided | None:
+        """What holds of a container's request on a memory domain; None where its pod, or policy, is not known.
 
         A request that names devices is about these only.
         """

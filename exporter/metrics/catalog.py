@@ -13,7 +13,7 @@ from typing import Literal
 PREFIX = "podgpu_"
 
 Type = Literal["gauge", "counter"]
-Unit = Literal["", "bytes", "seconds", "ratio"]
+Unit = Literal["", "bytes", "seconds", "ratio", "byte_seconds"]
 Stability = Literal["stable", "experimental"]  # experimental: name and labels may change in a minor release
 
 DOMAIN = ("gpu", "gpu_uuid", "gpu_instance")
@@ -95,6 +95,15 @@ DEVICE_MEMORY_OVER_ATTRIBUTED = Family(
     "add up.",
     f"{_PROCESS_LISTS}, less {_MEMORY_INFO} (used)",
 )
+_INTEGRATED = "what a cycle saw counts until the next, unless that is more than three intervals later"
+DEVICE_MEMORY_BYTE_SECONDS = Family(
+    "podgpu_device_memory_byte_seconds_total",
+    "counter",
+    "byte_seconds",
+    (*DOMAIN, "class"),
+    f"Memory of the domain by who had it, times how long, in byte-seconds since the exporter started; {_INTEGRATED}.",
+    "podgpu_device_memory_bytes over the monotonic clock",
+)
 DEVICE_SLOTS = Family(
     "podgpu_device_slots",
     "gauge",
@@ -117,7 +126,8 @@ DEVICE_TENANTS = Family(
     "",
     (*DOMAIN, "isolation"),
     "Namespaces that hold or use the domain. Isolation says what is between them: exclusive (one tenant by design), "
-    "hardware (one tenant on a MIG GPU instance) or none (they can exhaust each other's memory).",
+    "hardware (one tenant on a MIG GPU instance), memory (every container has a cap, and all caps hold) or none (they "
+    "can exhaust each other's memory).",
     f"kubelet PodResources v1, List and GetAllocatableResources; {_USE}",
 )
 DEVICE_UNRESOLVED_PROCESSES = Family(
@@ -192,6 +202,57 @@ CONTAINER_MEMORY_PEAK = Family(
     "cycles is not seen.",
     "podgpu_container_memory_used_bytes over time",
 )
+CONTAINER_MEMORY_USED_BYTE_SECONDS = Family(
+    "podgpu_container_memory_used_byte_seconds_total",
+    "counter",
+    "byte_seconds",
+    CONTAINER,
+    "Memory that the container used, times how long, in byte-seconds since it was first seen; time in which its use "
+    "was not known is left out.",
+    "podgpu_container_memory_used_bytes over the monotonic clock",
+)
+CONTAINER_MEMORY_REQUESTED_BYTE_SECONDS = Family(
+    "podgpu_container_memory_requested_byte_seconds_total",
+    "counter",
+    "byte_seconds",
+    CONTAINER,
+    "Memory that the container's pod asked to be guaranteed, times how long, in byte-seconds since it was first seen.",
+    "podgpu_container_memory_requested_bytes over the monotonic clock",
+)
+CONTAINER_MEMORY_COMMITTED_BYTE_SECONDS = Family(
+    "podgpu_container_memory_committed_byte_seconds_total",
+    "counter",
+    "byte_seconds",
+    CONTAINER,
+    "The larger of used and requested memory at each instant, times how long, in byte-seconds since the container was "
+    "first seen; where only one of the two is known, that one.",
+    "podgpu_container_memory_used_bytes and podgpu_container_memory_requested_bytes over the monotonic clock",
+)
+CONTAINER_MEMORY_OVERRUN_BYTE_SECONDS = Family(
+    "podgpu_container_memory_overrun_byte_seconds_total",
+    "counter",
+    "byte_seconds",
+    CONTAINER,
+    "Memory that the container used above its limit, times how long, in byte-seconds since both were first known.",
+    "podgpu_container_memory_overrun_bytes over the monotonic clock",
+)
+CONTAINER_MEMORY_OVERRUN_SECONDS = Family(
+    "podgpu_container_memory_overrun_seconds_total",
+    "counter",
+    "seconds",
+    CONTAINER,
+    "Seconds in which the container used more memory than its limit.",
+    "podgpu_container_memory_overrun_bytes over the monotonic clock",
+)
+CONTAINER_MPS_THREAD_RATIO_SECONDS = Family(
+    "podgpu_container_mps_thread_ratio_seconds_total",
+    "counter",
+    "seconds",
+    CONTAINER,
+    "The share of the GPU's threads that MPS let the container have, as a ratio from 0 to 1, times how long: the "
+    "seconds for which it could have had the whole GPU instead.",
+    "podgpu_container_mps_active_thread_ratio over the monotonic clock",
+)
 CONTAINER_PROCESSES = Family(
     "podgpu_container_processes",
     "gauge",
@@ -245,6 +306,140 @@ CONTAINER_SM_UTILIZATION = Family(
     "process that was active, so where several share the GPU (time-slicing, MPS) the value says who is busy, not how "
     "the GPU was divided, and those of one GPU may add up to more than 1. Absent under MIG.",
     f"nvmlDeviceGetProcessUtilization (smUtil); {_USE}",
+)
+
+_APPLIED = "nvmlDeviceGetMemoryLimits_v1, dmem.max, MPS control daemon, /proc/PID/environ"
+CONTAINER_MEMORY_CHARGED = Family(
+    "podgpu_container_memory_charged_bytes",
+    "gauge",
+    "bytes",
+    CONTAINER,
+    "Memory in bytes on the domain that is charged to the container's control group, where the kernel or the driver "
+    "does that; the driver's own table counts only what was allocated since there is a limit.",
+    "dmem.current, else nvmlDeviceGetMemoryLimits_v1 (currentUsed)",
+)
+CONTAINER_MEMORY_LIMIT_APPLIED = Family(
+    "podgpu_container_memory_limit_applied_bytes",
+    "gauge",
+    "bytes",
+    (*CONTAINER, "mechanism"),
+    "Limit in bytes that was read back, by mechanism: cgroup (all processes together), mps_namespace and mps_server "
+    "(each client for itself; where a daemon shows whole GiB, rounded down), client_env (each client's own wish).",
+    _APPLIED,
+)
+CONTAINER_MEMORY_LIMIT_ENFORCED = Family(
+    "podgpu_container_memory_limit_enforced",
+    "gauge",
+    "",
+    CONTAINER,
+    "1 when limits that were read back hold the container to podgpu_container_memory_limit_bytes, 0 when they do not; "
+    "absent without a cap, and where that cannot be told (then podgpu_container_condition says why).",
+    _APPLIED,
+)
+CONTAINER_CONDITION = Family(
+    "podgpu_container_condition",
+    "gauge",
+    "",
+    (*CONTAINER, "reason"),
+    "1 for each reason why the container's cap is not known to hold; a reason that does not apply has no series.",
+    _APPLIED,
+)
+CONTAINER_MPS_ACTIVE_THREAD_RATIO = Family(
+    "podgpu_container_mps_active_thread_ratio",
+    "gauge",
+    "ratio",
+    (*CONTAINER, "source"),
+    "Ratio from 0 to 1 of the GPU's threads that an MPS client of the container may use at most: the smallest that is "
+    "in force, and the source is what sets it (default: nothing does); of clients that differ the largest.",
+    "MPS control daemon: namespace list, get_active_thread_percentage; /proc/PID/environ",
+)
+CONTAINER_MPS_CLIENTS = Family(
+    "podgpu_container_mps_clients",
+    "gauge",
+    "",
+    CONTAINER,
+    "Processes of the container on the domain that are clients of an MPS server.",
+    f"MPS control daemon: client list, get_client_list; {_USE}",
+)
+
+# --- MPS ----------------------------------------------------------------------------------------------------------
+
+_DAEMON = ("pipe_directory",)
+_SERVER = (*_DAEMON, "server")
+MPS_DAEMON_UP = Family(
+    "podgpu_mps_daemon_up",
+    "gauge",
+    "",
+    _DAEMON,
+    "1 when the MPS control daemon of the pipe directory answered in the last cycle, 0 when it did not.",
+    "podgpu, the MPS control daemon's answer to server list or get_default_active_thread_percentage",
+)
+MPS_DAEMON_INFO = Family(
+    "podgpu_mps_daemon_info",
+    "gauge",
+    "",
+    (*_DAEMON, "protocol"),
+    "Always 1; the label is the daemon's control protocol, 2 or 3.",
+    "podgpu, the MPS control daemon's answer to server list",
+)
+MPS_DAEMON_STARTS = Family(
+    "podgpu_mps_daemon_starts_total",
+    "counter",
+    "",
+    _DAEMON,
+    "Times that the daemon was found to be another process than before, since the exporter started; each loses all "
+    "shares and limits that were set.",
+    "nvidia-cuda-mps-control.pid and /proc/PID/stat",
+)
+MPS_SERVER_INFO = Family(
+    "podgpu_mps_server_info",
+    "gauge",
+    "",
+    (*_SERVER, "uid"),
+    "Always 1; one series per MPS server. Before protocol 3 a server is named by the user that it runs as.",
+    "MPS control daemon: server list, get_server_list; /proc/PID/status",
+)
+MPS_SERVER_STATE = Family(
+    "podgpu_mps_server_state",
+    "gauge",
+    "",
+    (*_SERVER, "state"),
+    "1 for the state that the server is in, 0 for the others; unknown where the control command does not tell.",
+    "MPS control daemon: server list, get_server_status",
+)
+MPS_SERVER_CLIENTS = Family(
+    "podgpu_mps_server_clients",
+    "gauge",
+    "",
+    _SERVER,
+    "Processes that are connected to the server.",
+    "MPS control daemon: client list, get_client_list",
+)
+MPS_SERVER_STARTS = Family(
+    "podgpu_mps_server_starts_total",
+    "counter",
+    "",
+    _DAEMON,
+    "Servers of the daemon that have appeared since the exporter started.",
+    "MPS control daemon: server list, get_server_list",
+)
+MPS_ACTIVE_THREAD_RATIO = Family(
+    "podgpu_mps_active_thread_ratio",
+    "gauge",
+    "ratio",
+    (*_SERVER, "mps_namespace", "scope"),
+    "Ratio from 0 to 1 of the GPU's threads that a client may use, as set for a scope: default (servers that start "
+    "later), server (its clients yet to come) or namespace.",
+    "MPS control daemon: get_default_active_thread_percentage, get_active_thread_percentage, namespace list",
+)
+MPS_PINNED_MEMORY_LIMIT = Family(
+    "podgpu_mps_pinned_memory_limit_bytes",
+    "gauge",
+    "bytes",
+    (*_SERVER, "mps_namespace", "scope", "device"),
+    "Limit in bytes of each client's memory on a device, as set for a scope; the device is the server's ordinal, and "
+    "empty where the limit is for each of them. Absent without one. Where a daemon shows whole GiB, rounded down.",
+    "MPS control daemon: get_default_device_pinned_mem_limit, get_device_pinned_mem_limit, namespace list",
 )
 
 # --- pods ---------------------------------------------------------------------------------------------------------
@@ -326,6 +521,14 @@ SAMPLER_CYCLES = Family(
     "Cycles of reading and publishing since the exporter started, by result.",
     "podgpu, the sampler",
 )
+SAMPLING_GAP = Family(
+    "podgpu_sampling_gap_seconds_total",
+    "counter",
+    "seconds",
+    (),
+    "Seconds between cycles that were more than three intervals apart; no counter of byte-seconds or seconds has them.",
+    "podgpu, monotonic clock",
+)
 BUILD_INFO = Family(
     "podgpu_build_info",
     "gauge",
@@ -345,6 +548,7 @@ GROUPS = (
             DEVICE_MEMORY_CAPACITY,
             DEVICE_MEMORY,
             DEVICE_MEMORY_OVER_ATTRIBUTED,
+            DEVICE_MEMORY_BYTE_SECONDS,
             DEVICE_SLOTS,
             DEVICE_SM_UTILIZATION,
             DEVICE_TENANTS,
@@ -355,19 +559,47 @@ GROUPS = (
     ),
     Group(
         "Containers",
-        "One series per container and memory domain that it was given or that it uses.",
+        "One series per container and memory domain that it was given or that it uses. Gauges go with the container; "
+        "its counters stay for `--retain` after it was last seen.",
         (
             CONTAINER_MEMORY_USED,
             CONTAINER_MEMORY_PEAK,
             CONTAINER_MEMORY_REQUESTED,
             CONTAINER_MEMORY_LIMIT,
             CONTAINER_MEMORY_OVERRUN,
+            CONTAINER_MEMORY_USED_BYTE_SECONDS,
+            CONTAINER_MEMORY_REQUESTED_BYTE_SECONDS,
+            CONTAINER_MEMORY_COMMITTED_BYTE_SECONDS,
+            CONTAINER_MEMORY_OVERRUN_BYTE_SECONDS,
+            CONTAINER_MEMORY_OVERRUN_SECONDS,
+            CONTAINER_MPS_THREAD_RATIO_SECONDS,
             CONTAINER_PROCESSES,
             CONTAINER_PROCESSES_MEMORY_UNKNOWN,
             CONTAINER_SLOTS,
             CONTAINER_SHARE,
             CONTAINER_ALLOCATED,
             CONTAINER_SM_UTILIZATION,
+            CONTAINER_MEMORY_CHARGED,
+            CONTAINER_MEMORY_LIMIT_APPLIED,
+            CONTAINER_MEMORY_LIMIT_ENFORCED,
+            CONTAINER_CONDITION,
+            CONTAINER_MPS_ACTIVE_THREAD_RATIO,
+            CONTAINER_MPS_CLIENTS,
+        ),
+    ),
+    Group(
+        "MPS",
+        "What the MPS control daemons of the node say, by pipe directory. Only where there is such a directory.",
+        (
+            MPS_DAEMON_UP,
+            MPS_DAEMON_INFO,
+            MPS_DAEMON_STARTS,
+            MPS_SERVER_INFO,
+            MPS_SERVER_STATE,
+            MPS_SERVER_CLIENTS,
+            MPS_SERVER_STARTS,
+            MPS_ACTIVE_THREAD_RATIO,
+            MPS_PINNED_MEMORY_LIMIT,
         ),
     ),
     Group(
@@ -388,6 +620,7 @@ GROUPS = (
             CONDITION,
             SNAPSHOT_TIMESTAMP,
             SAMPLER_CYCLES,
+            SAMPLING_GAP,
             BUILD_INFO,
         ),
     ),

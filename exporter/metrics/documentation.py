@@ -22,6 +22,11 @@ What you may rely on:
 * **`sum()` over a family means something.** A total and its parts are never in one family, unless the parts partition
   it: the classes of `podgpu_device_memory_bytes` add up to `podgpu_device_memory_capacity_bytes`. A container has at
   most one series per memory domain and family, plus one per value of a label that counts apart (`kind`).
+* **Counters of byte-seconds and seconds** say what an hour of somebody's use adds up to: what a cycle saw counts until
+  the next one, on the monotonic clock. Time between cycles more than three intervals apart is in none of them but in
+  `podgpu_sampling_gap_seconds_total`. While a value is not known its own counter stands still. A counter begins with 0
+  in the first cycle that knows the value. A container that is gone keeps its counters for `--retain`, and goes on where
+  it was if it comes back in that time.
 * **Base units.** Bytes, seconds, and ratios from 0 to 1; the name says which.
 * **A name is a contract.** `stable`: name, type and labels stay within a major release. `experimental`: they may change
   in a minor one. New families, and new values of `reason`, `condition` and `result`, may come in a minor release.

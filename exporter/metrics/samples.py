@@ -7,7 +7,6 @@ the page.
 It will not fill in, carry over or scale a value, and it does no input or output.
 """
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -15,13 +14,36 @@ from itertools import pairwise
 
 from exporter.metrics import catalog
 from exporter.metrics.catalog import Family
+from exporter.metrics.labels import texts
+from exporter.metrics.mps_samples import mps_samples
 from exporter.metrics.podlabels import PodLabels
-from exporter.model import ContainerName, ContainerState, Device, DeviceState, DomainKey, ListKind, Snapshot, Totals
+from exporter.model import (
+    Amount,
+    ContainerName,
+    ContainerState,
+    Device,
+    DeviceState,
+    DomainKey,
+    Integrals,
+    ListKind,
+    MemoryClass,
+    Snapshot,
+    Totals,
+)
 
 Row = tuple[tuple[str, ...], float]  # label values in the order of `Family.labels`, and the value
 
 _KINDS = tuple((kind, kind.value) for kind in ListKind)  # asked for per container, and an enum answers slowly
-_LONE_SURROGATES = re.compile("[\ud800-\udfff]")  # what undecodable bytes of a file name become in a str
+_CLASSES = tuple(memory_class.value for memory_class in MemoryClass)
+_OF_AMOUNT = {
+    Amount.USED: catalog.CONTAINER_MEMORY_USED_BYTE_SECONDS,
+    Amount.REQUESTED: catalog.CONTAINER_MEMORY_REQUESTED_BYTE_SECONDS,
+    Amount.COMMITTED: catalog.CONTAINER_MEMORY_COMMITTED_BYTE_SECONDS,
+    Amount.OVERRUN: catalog.CONTAINER_MEMORY_OVERRUN_BYTE_SECONDS,
+    Amount.OVERRUNNING: catalog.CONTAINER_MEMORY_OVERRUN_SECONDS,
+    Amount.THREAD_RATIO: catalog.CONTAINER_MPS_THREAD_RATIO_SECONDS,
+}
+_INTEGRATED = tuple(_OF_AMOUNT[amount] for amount in Amount)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +90,9 @@ def samples(
         for container in snapshot.containers:
             for family, row in _container(container, totals.peaks):
                 rows[family].append(row)
-        for family, row in (*_pods(snapshot, pod_labels), *_node(snapshot)):
+        for family, row in _integrals(totals.integrals):
+            rows[family].append(row)
+        for family, row in (*_pods(snapshot, pod_labels), *_node(snapshot), *mps_samples(snapshot.mps)):
             rows[family].append(row)
     for family, row in _health(snapshot, totals, build):
         rows[family].append(row)
@@ -92,7 +116,7 @@ def _device(state: DeviceState) -> Iterator[tuple[Family, Row]]:
         yield catalog.DEVICE_SM_UTILIZATION, (whole, state.utilization)
     for mig in state.mig_devices:
         instance = _domain(DomainKey(device.index, device.uuid, str(mig.gpu_instance)))
-        yield catalog.MIG_DEVICE_INFO, ((*instance, *_texts(str(mig.compute_instance), mig.uuid, mig.profile)), 1)
+        yield catalog.MIG_DEVICE_INFO, ((*instance, *texts(str(mig.compute_instance), mig.uuid, mig.profile)), 1)
     for domain in state.domains:
         labels = _domain(domain.key)
         yield catalog.DEVICE_UP, (labels, int(domain.up))
@@ -103,7 +127,7 @@ def _device(state: DeviceState) -> Iterator[tuple[Family, Row]]:
         if domain.over_attributed is not None:
             yield catalog.DEVICE_MEMORY_OVER_ATTRIBUTED, (labels, domain.over_attributed)
         for resource, replicas in domain.slots.items():
-            yield catalog.DEVICE_SLOTS, ((*labels, *_texts(resource)), replicas)
+            yield catalog.DEVICE_SLOTS, ((*labels, *texts(resource)), replicas)
         if domain.tenants is not None:
             namespaces, isolation = domain.tenants
             yield catalog.DEVICE_TENANTS, ((*labels, isolation.value), namespaces)
@@ -115,7 +139,7 @@ def _container(
     state: ContainerState, peaks: Mapping[tuple[ContainerName, DomainKey], int]
 ) -> Iterator[tuple[Family, Row]]:
     name = state.name
-    labels = (*_texts(name.namespace, name.pod, name.container), *_domain(state.domain))
+    labels = (*texts(name.namespace, name.pod, name.container), *_domain(state.domain))
     if state.used is not None:
         yield catalog.CONTAINER_MEMORY_USED, (labels, state.used)
     if (peak := peaks.get((name, state.domain))) is not None:
@@ -139,11 +163,45 @@ def _container(
         yield catalog.CONTAINER_ALLOCATED, (labels, int(state.allocated))
     if state.utilization is not None:
         yield catalog.CONTAINER_SM_UTILIZATION, (labels, state.utilization)
+    yield from _limits(state, labels)
+
+
+def _limits(state: ContainerState, labels: tuple[str, ...]) -> Iterator[tuple[Family, Row]]:
+    """What was read back of the container's limits."""
+    if state.charged is not None:
+        yield catalog.CONTAINER_MEMORY_CHARGED, (labels, state.charged)
+    for mechanism, limit in state.applied.items():
+        yield catalog.CONTAINER_MEMORY_LIMIT_APPLIED, ((*labels, mechanism.value), limit)
+    if state.enforced is not None:
+        yield catalog.CONTAINER_MEMORY_LIMIT_ENFORCED, (labels, int(state.enforced))
+    for condition in state.cap_conditions:
+        yield catalog.CONTAINER_CONDITION, ((*labels, condition.value), 1)
+    if state.mps_thread_ratio is not None and state.mps_thread_source is not None:
+        yield (
+            catalog.CONTAINER_MPS_ACTIVE_THREAD_RATIO,
+            ((*labels, state.mps_thread_source.value), state.mps_thread_ratio),
+        )
+    if state.mps_clients is not None:
+        yield catalog.CONTAINER_MPS_CLIENTS, (labels, state.mps_clients)
+
+
+def _integrals(found: Integrals) -> Iterator[tuple[Family, Row]]:
+    """What was integrated, also of what is gone."""
+    for (name, key), integral in found.containers.items():
+        labels = (*texts(*name), *_domain(key))
+        for family, total in zip(_INTEGRATED, integral.sums, strict=True):
+            if total is not None:
+                yield family, (labels, total)
+    for key, integral in found.devices.items():
+        labels = _domain(key)
+        for text, total in zip(_CLASSES, integral.sums, strict=True):
+            if total is not None:
+                yield catalog.DEVICE_MEMORY_BYTE_SECONDS, ((*labels, text), total)
 
 
 def _node(snapshot: Snapshot) -> Iterator[tuple[Family, Row]]:
     if snapshot.driver is not None:
-        yield catalog.DRIVER_INFO, (_texts(*snapshot.driver), 1)
+        yield catalog.DRIVER_INFO, (texts(*snapshot.driver), 1)
     for condition, holds in snapshot.conditions.items():
         yield catalog.CONDITION, ((condition.value,), int(holds))
 
@@ -153,7 +211,7 @@ def _pods(snapshot: Snapshot, pod_labels: PodLabels | None) -> Iterator[tuple[Fa
         yield (
             catalog.POD_INFO,
             (
-                _texts(
+                texts(
                     pod.namespace,
                     pod.name,
                     pod.uid,
@@ -166,34 +224,38 @@ def _pods(snapshot: Snapshot, pod_labels: PodLabels | None) -> Iterator[tuple[Fa
             ),
         )
         if pod_labels is not None:
-            yield pod_labels.family, (_texts(*pod_labels.values(pod.namespace, pod.name, pod.labels)), 1)
+            yield pod_labels.family, (texts(*pod_labels.values(pod.namespace, pod.name, pod.labels)), 1)
     for (name, reason), count in snapshot.annotation_errors.items():
-        yield catalog.ANNOTATION_ERRORS, (_texts(*name, reason), count)
+        yield catalog.ANNOTATION_ERRORS, (texts(*name, reason), count)
 
 
 def _health(snapshot: Snapshot, totals: Totals, build: BuildInfo) -> Iterator[tuple[Family, Row]]:
     for state in snapshot.sources:
-        yield catalog.SOURCE_UP, (_texts(state.source), int(state.failure is None))
-        yield catalog.SOURCE_DURATION, (_texts(state.source), state.seconds)
+        yield catalog.SOURCE_UP, (texts(state.source), int(state.failure is None))
+        yield catalog.SOURCE_DURATION, (texts(state.source), state.seconds)
     for source, when in totals.last_success.items():
-        yield catalog.SOURCE_LAST_SUCCESS, (_texts(source), when)
+        yield catalog.SOURCE_LAST_SUCCESS, (texts(source), when)
     for (source, reason), count in totals.errors.items():
-        yield catalog.SOURCE_ERRORS, (_texts(source, reason.value), count)
+        yield catalog.SOURCE_ERRORS, (texts(source, reason.value), count)
     yield catalog.SNAPSHOT_TIMESTAMP, ((), snapshot.timestamp)
+    for pipe_directory, starts in totals.mps.items():
+        yield catalog.MPS_DAEMON_STARTS, (texts(pipe_directory), starts.daemons)
+        yield catalog.MPS_SERVER_STARTS, (texts(pipe_directory), starts.servers)
     for result, count in totals.cycles.items():
-        yield catalog.SAMPLER_CYCLES, (_texts(result), count)
-    yield catalog.BUILD_INFO, (_texts(build.version, build.python_version), 1)
+        yield catalog.SAMPLER_CYCLES, (texts(result), count)
+    yield catalog.SAMPLING_GAP, ((), totals.integrals.gap)
+    yield catalog.BUILD_INFO, (texts(build.version, build.python_version), 1)
 
 
 @lru_cache(maxsize=1024)  # a node has few domains, and each of its containers has the labels of one
 def _domain(key: DomainKey) -> tuple[str, ...]:
-    return _texts(str(key.gpu), key.gpu_uuid, key.gpu_instance)
+    return texts(str(key.gpu), key.gpu_uuid, key.gpu_instance)
 
 
 def _identity(device: Device) -> tuple[str, ...]:
     """The labels of `device_info` after the domain's. Empty: the driver does not tell."""
     capability = device.compute_capability
-    return _texts(
+    return texts(
         device.name,
         device.pci_bus_id,
         "" if device.minor is None else str(device.minor),
@@ -206,10 +268,3 @@ def _identity(device: Device) -> tuple[str, ...]:
 
 def _switch(state: bool | None) -> str:
     return "" if state is None else "enabled" if state else "disabled"
-
-
-def _texts(*values: str) -> tuple[str, ...]:
-    """Label values that can be written as UTF-8: a lone surrogate becomes U+FFFD."""
-    if "".join(values).isascii():
-        return values
-    return tuple(_LONE_SURROGATES.sub("\ufffd", value) for value in values)

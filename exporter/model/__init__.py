@@ -17,8 +17,19 @@ from exporter.model.driver import (
     ProcessUtilization,
     UtilizationWindow,
 )
+from exporter.model.fractioning import (
+    FractionalContainer,
+    FractioningReading,
+    NamespaceLease,
+)
+from exporter.model.integrals import (
+    Amount,
+    Integral,
+    Integrals,
+)
 from exporter.model.kubernetes import (
     DRA_DRIVER,
+    NO_NAMES,
     Allocation,
     AllocationReading,
     ContainerKind,
@@ -38,29 +49,59 @@ from exporter.model.kubernetes import (
     ProcessReading,
     SliceReading,
 )
+from exporter.model.limits import (
+    Backend,
+    CgroupMemory,
+    ContainerMemory,
+    LimitReading,
+)
+from exporter.model.mps import (
+    ClientEnvironment,
+    EnvironmentReading,
+    MpsClient,
+    MpsDaemon,
+    MpsNamespace,
+    MpsReading,
+    MpsServer,
+    PinnedLimit,
+    ServerStatus,
+)
 from exporter.model.reading import (
     Reading,
 )
 from exporter.model.snapshot import (
+    CapCondition,
     Condition,
     ContainerState,
     DeviceState,
     DomainKey,
     DomainState,
     Isolation,
+    Mechanism,
     MemoryClass,
     PodState,
+    ShareSource,
     Snapshot,
     SourceState,
+)
+from exporter.model.totals import (
+    MpsStarts,
     Totals,
 )
 
 __all__ = [
     "DRA_DRIVER",
+    "NO_NAMES",
     "Allocation",
     "AllocationReading",
+    "Amount",
+    "Backend",
+    "CapCondition",
+    "CgroupMemory",
+    "ClientEnvironment",
     "Condition",
     "ContainerKind",
+    "ContainerMemory",
     "ContainerName",
     "ContainerRef",
     "ContainerState",
@@ -76,13 +117,28 @@ __all__ = [
     "DraDevice",
     "DraType",
     "DriverReading",
+    "EnvironmentReading",
+    "FractionalContainer",
+    "FractioningReading",
+    "Integral",
+    "Integrals",
     "Isolation",
+    "LimitReading",
     "ListKind",
     "LivePods",
+    "Mechanism",
     "MemoryClass",
     "MemoryInfo",
     "MigDevice",
+    "MpsClient",
+    "MpsDaemon",
+    "MpsNamespace",
+    "MpsReading",
+    "MpsServer",
+    "MpsStarts",
+    "NamespaceLease",
     "Owner",
+    "PinnedLimit",
     "Place",
     "Pod",
     "PodContainer",
@@ -93,6 +149,8 @@ __all__ = [
     "ProcessRow",
     "ProcessUtilization",
     "Reading",
+    "ServerStatus",
+    "ShareSource",
     "SliceReading",
     "Snapshot",
     "SourceState",

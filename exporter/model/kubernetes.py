@@ -117,6 +117,9 @@ class PodNames:
     stale: Failure | None = None
 
 
+NO_NAMES = PodNames({}, {})
+
+
 @dataclass(frozen=True, slots=True)
 class LivePods:
     """The uids of the pods that have a cgroup on this node."""

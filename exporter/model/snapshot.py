@@ -1,4 +1,4 @@
-"""What one cycle found out, joined: devices, containers, sources, conditions; and what has been counted so far."""
+"""What one cycle found out, joined: devices, containers, sources, conditions."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,6 +9,7 @@ from typing import NamedTuple
 from exporter.errors import Failure, Reason
 from exporter.model.driver import Device, ListKind, MigDevice
 from exporter.model.kubernetes import ContainerName
+from exporter.model.mps import MpsDaemon
 
 
 @unique
@@ -39,7 +40,45 @@ class Isolation(StrEnum):
 
     EXCLUSIVE = "exclusive"  # there is only one
     HARDWARE = "hardware"  # one tenant on a MIG GPU instance
+    MEMORY = "memory"  # every tenant has a cap, and each of them holds
     NONE = "none"  # time-slicing, MPS without enforced caps, several compute instances of a GPU instance
+
+
+@unique
+class Mechanism(StrEnum):
+    """What applies a cap to a container's memory."""
+
+    CGROUP = "cgroup"  # the driver, by control group: all processes of the container together
+    MPS_NAMESPACE = "mps_namespace"  # the MPS server, for each client of the namespace
+    MPS_SERVER = "mps_server"  # the MPS server, for each client
+    CLIENT_ENV = "client_env"  # the client itself, by a variable that it could have left out
+
+
+@unique
+class ShareSource(StrEnum):
+    """What sets a container's share of threads."""
+
+    NAMESPACE = "namespace"
+    SERVER = "server"
+    CLIENT_ENV = "client_env"
+    DEFAULT = "default"  # nothing does
+
+
+@unique
+class CapCondition(StrEnum):
+    """Why a container's cap is not known to hold."""
+
+    LIMIT_MISSING = "limit_missing"  # nothing limits some process of it
+    LIMIT_UNKNOWN = "limit_unknown"  # what limits it can't be read now
+    LIMIT_ABOVE_CAP = "limit_above_cap"
+    LIMIT_UNPROVEN = "limit_unproven"  # the reading is rounded, or is not known to be of the time when a client came
+    OUTSIDE_MPS = "outside_mps"  # a process is no MPS client
+    OTHER_NAMESPACE = "other_namespace"  # a client is not in the namespace that was made for it
+    SEVERAL_CLIENTS = "several_clients"  # each is under a limit, and these add up to more than the cap
+    VARIABLE_VOIDS_LIMIT = "variable_voids_limit"  # a client's environment names a GPU that it can't see
+    ENVIRONMENT_UNREADABLE = "environment_unreadable"
+    NOT_ALL_CHARGED = "not_all_charged"  # memory from before the limit does not count against it
+    ABOVE_CAP = "above_cap"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +120,14 @@ class ContainerState:
     utilization: float | None = None  # 0..1, of the SMs' time; an estimate where clients share the GPU
     requested: int | None = None  # bytes that its pod asks to be guaranteed on this domain
     limit: int | None = None  # bytes that its pod, or the cluster's policy, asks it to stay under
+    pids: tuple[int, ...] = ()
+    mps_clients: int | None = None  # how many of its processes are MPS clients
+    mps_thread_ratio: float | None = None  # 0..1, the share that each of its MPS clients may use, at most
+    mps_thread_source: ShareSource | None = None
+    charged: int | None = None  # bytes that the kernel or the driver charges to its cgroup
+    applied: Mapping[Mechanism, int] = field(default_factory=lambda: MappingProxyType({}))  # bytes, read back
+    enforced: bool | None = None  # None: no cap, or nothing that could show whether it holds
+    cap_conditions: tuple[CapCondition, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +157,7 @@ class Condition(StrEnum):
     UNKNOWN_DEVICE_ALLOCATED = "unknown_device_allocated"
     MPS_DEVICE_ENUMERATION = "mps_device_enumeration"
     UTILIZATION_SAMPLES_REJECTED = "utilization_samples_rejected"
+    CLIENT_ENVIRONMENT_UNREADABLE = "client_environment_unreadable"
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,13 +184,5 @@ class Snapshot:
     annotation_errors: Mapping[tuple[ContainerName, str], int] = field(  # by container (may be empty) and reason
         default_factory=lambda: MappingProxyType({})
     )
-
-
-@dataclass(frozen=True, slots=True)
-class Totals:
-    """What has been counted since the exporter started, as it stood when the snapshot was taken."""
-
-    errors: Mapping[tuple[str, Reason], int]  # (source, reason) -> failures
-    last_success: Mapping[str, float]  # source -> Unix time
-    cycles: Mapping[str, int]  # result -> cycles
-    peaks: Mapping[tuple[ContainerName, DomainKey], int] = field(default_factory=dict)  # bytes
+    mps: Mapping[str, MpsDaemon | Failure] = field(default_factory=lambda: MappingProxyType({}))  # by pipe directory
+    monotonic: float = 0.0  # the same instant on the monotonic clock, in seconds

@@ -77,6 +77,25 @@ def pod_uid(segment: str) -> str | None:
     return None if match is None else match[1].replace("_", "-")
 
 
+def pod_segment(segment: str) -> ContainerRef | None:
+    """The pod whose cgroup is called `segment`, or None. With a container id where it is that container's own."""
+    match = _POD.search(segment)
+    return (
+        None if match is None else ContainerRef(match[1].replace("_", "-"), container_id=container_of(match[2] or ""))
+    )
+
+
+def container_of(segment: str) -> str:
+    """The id of the container whose cgroup is called `segment` and stands directly below a pod's, or an empty text."""
+    stem = segment.removesuffix(".scope")
+    if _BARE_ID.fullmatch(stem):
+        return stem
+    runtime, _, container_id = stem.rpartition("-")
+    if runtime.endswith("conmon") or not _RUNTIME.fullmatch(runtime) or not _PREFIXED_ID.fullmatch(container_id):
+        return ""  # conmon is CRI-O's monitor of a container, not a container
+    return container_id
+
+
 def _path(line: str) -> str | None:
     """The path of one line `hierarchy:controllers:path`; the path may hold colons too."""
     fields = line.split(":", 2)
@@ -94,24 +113,13 @@ def _place(path: str, *, private_cgroupns: bool) -> Place:
     if ups == 0 and private_cgroupns:
         return _RELATIVE  # our own container, or something that was made below it
     rest = segments[ups:]
-    if ups == 1 and rest and (container_id := _container_id(rest[0])):
+    if ups == 1 and rest and (container_id := container_of(rest[0])):
         return Place(container=ContainerRef("", container_id=container_id))
     for index, segment in enumerate(rest):
         following = rest[index + 1] if index + 1 < len(rest) else ""
         if (pod := _POD.search(segment)) is not None:
             uid = pod[1].replace("_", "-")
-            return Place(container=ContainerRef(uid, container_id=_container_id(pod[2] or following)))
+            return Place(container=ContainerRef(uid, container_id=container_of(pod[2] or following)))
         if segment in _RUNTIME_SERVICES and _BARE_ID.fullmatch(following):
             return Place(container=ContainerRef("", container_id=following))
     return _RELATIVE if ups == 1 else _HOST
-
-
-def _container_id(segment: str) -> str:
-    """The container id in a segment that stands directly below a pod, or an empty text."""
-    stem = segment.removesuffix(".scope")
-    if _BARE_ID.fullmatch(stem):
-        return stem
-    runtime, _, container_id = stem.rpartition("-")
-    if runtime.endswith("conmon") or not _RUNTIME.fullmatch(runtime) or not _PREFIXED_ID.fullmatch(container_id):
-        return ""  # conmon is CRI-O's monitor of a container, not a container
-    return container_id

@@ -9,17 +9,16 @@ nobody is taken for finished.
 """
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 from exporter.clock import Clock
 from exporter.errors import Failure, Reason
 from exporter.model import LivePods, Reading
 from exporter.sources.cgroups import pod_uid
+from exporter.sources.pod_folders import folders, homes
 
 SOURCE = "cgroups"
 _SEARCH_EVERY = 60.0  # seconds; where pods are kept changes when the first pod of a QoS class comes
-_DEEPEST = 6
 # On cgroup v1 each controller has a tree of its own; the kubelet keeps pods in all of these.
 _V1_CONTROLLERS = ("systemd", "memory", "pids", "cpu")
 
@@ -59,34 +58,15 @@ class LivePodsSource:
         return LivePods(uids)
 
     def _uids(self) -> frozenset[str]:
-        return frozenset(uid for home in self._homes for entry in _folders(home) if (uid := pod_uid(entry)) is not None)
+        return frozenset(uid for home in self._homes for entry in folders(home) if (uid := pod_uid(entry)) is not None)
 
     def _search(self, now: float) -> None:
         """Find the folders that hold pods' cgroups: in cgroup v2's one tree, else in the first controller with any."""
         self._searched_at = now
         if os.path.exists(f"{self._root}/cgroup.controllers"):
-            self._homes = tuple(sorted(set(_homes(self._root))))
+            self._homes = tuple(sorted(set(homes(self._root))))
             return
         for controller in _V1_CONTROLLERS:
-            self._homes = tuple(sorted(set(_homes(f"{self._root}/{controller}"))))
+            self._homes = tuple(sorted(set(homes(f"{self._root}/{controller}"))))
             if self._homes:
                 return
-
-
-def _homes(folder: str, *, depth: int = 1, kubelets: bool = False) -> Iterator[str]:
-    """The folders below `folder` that hold pods' cgroups. Only the kubelet's part of the tree is walked to its end."""
-    try:
-        entries = _folders(folder)
-    except FileNotFoundError:
-        return
-    for entry in entries:
-        below = kubelets or "kube" in entry
-        if pod_uid(entry) is not None:
-            yield folder
-        elif depth < _DEEPEST and (below or depth == 1):
-            yield from _homes(f"{folder}/{entry}", depth=depth + 1, kubelets=below)
-
-
-def _folders(folder: str) -> list[str]:
-    with os.scandir(folder) as entries:
-        return [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]

@@ -16,6 +16,7 @@ import pynvml
 from exporter.clock import Clock
 from exporter.errors import Failure, Reason
 from exporter.model import Device, DeviceReading, DriverReading, Reading
+from exporter.sources.library_use import LibraryUse
 from exporter.sources.nvml_codes import failure
 from exporter.sources.nvml_device import Gpu, GpuGoneError, LifecycleError
 from exporter.sources.worker import Worker
@@ -72,12 +73,14 @@ class NvmlSource:
     """Source "nvml". `read` answers within the deadline (seconds), whatever the driver does.
 
     `interval` is the time from one reading to the next, in seconds: what is measured over time begins that long ago.
+    `use` is shared with all others that call the library.
     """
 
-    def __init__(self, *, deadline: float, interval: float, clock: Clock) -> None:
+    def __init__(self, *, deadline: float, interval: float, clock: Clock, use: LibraryUse | None = None) -> None:
         self._deadline = deadline
         self._interval = interval
         self._clock = clock
+        self._use = use or LibraryUse()
         self._library: Worker[int] = Worker("nvml", clock=clock)
         self._gpus: dict[int, _GpuWorker] = {}
         self._seen: dict[str, Device] = {}
@@ -142,21 +145,14 @@ class NvmlSource:
 
     def _prepare(self) -> int | Failure:
         """Runs on the library's thread: start the library where needed, and count the GPUs."""
-        call = "nvmlShutdown"
+        call = "nvmlInit"
         try:
-            if self._unusable is not None and self._versions is not None:
-                if any(gpu.worker.busy for gpu in self._gpus.values()):
-                    return self._unusable  # stopping the library below a running call crashes the process
-                self._versions = None
-                for gpu in self._gpus.values():
-                    gpu.close()
-                with contextlib.suppress(pynvml.NVMLError):  # it may well be uninitialised already
-                    pynvml.nvmlShutdown()
+            if self._unusable is not None and self._versions is not None and not self._stop_library():
+                return self._unusable
             if self._versions is None:
                 if os.environ.pop(_MPS_ENUMERATION, None) is not None:
                     self._mps_enumeration = True
                     log.warning("%s is ignored: with it NVML shows no processes", _MPS_ENUMERATION)
-                call = "nvmlInit"
                 pynvml.nvmlInit()
                 call = "nvmlSystemGetDriverVersion"
                 driver = pynvml.nvmlSystemGetDriverVersion()
@@ -168,6 +164,18 @@ class NvmlSource:
         if count == 0:
             return Failure(Reason.NO_GPUS, "the driver lists no GPU; check that the node has one and that it is bound")
         return count
+
+    def _stop_library(self) -> bool:
+        """Stop the library, unless a call is out: stopping it below a running call crashes the process."""
+        with self._use.stopping() as alone:
+            if not alone or any(gpu.worker.busy for gpu in self._gpus.values()):
+                return False
+            self._versions = None
+            for gpu in self._gpus.values():
+                gpu.close()
+            with contextlib.suppress(pynvml.NVMLError):  # it may well be uninitialised already
+                pynvml.nvmlShutdown()
+        return True
 
     def _with_lost(self, readings: list[DeviceReading]) -> tuple[DeviceReading, ...]:
         """One reading per GPU that was ever seen: of two for one GPU the one that worked, none means lost."""

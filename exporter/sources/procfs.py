@@ -67,14 +67,14 @@ def evidence(root: Path, pid: int) -> tuple[int | None, str | None]:
     """For people: when a process started (clock ticks since boot), and its cgroup text. None: not to be had."""
     folder = b"%b/%d" % (os.fsencode(root), pid)
     try:
-        start = _parse_stat(read_whole(folder + b"/stat")).start
+        start = parse_stat(read_whole(folder + b"/stat")).start
         return start, read_whole(folder + b"/cgroup").decode("utf-8", "replace").strip()
     except (OSError, ValueError, IndexError):
         return None, None
 
 
 @dataclass(frozen=True, slots=True)
-class _Stat:
+class Stat:
     """The fields of /proc/<pid>/stat that identity needs. `start` is in clock ticks since boot."""
 
     comm: bytes
@@ -88,7 +88,7 @@ class _Identity:
 
     stat_path: bytes
     cgroup_path: bytes
-    stat: _Stat
+    stat: Stat
     text: bytes
     place: Place
     server: bool
@@ -215,12 +215,12 @@ class ProcfsSource:
             stat_path, cgroup_path = b"%b/%d/stat" % (self._root, pid), b"%b/%d/cgroup" % (self._root, pid)
         unresolved = _REUSED
         for _ in range(2 if known is None else 3):
-            before = known.stat if known is not None else _parse_stat(read(stat_path))
+            before = known.stat if known is not None else parse_stat(read(stat_path))
             text = self._cgroup(cgroup_path)
             server = known is not None and known.server
             if before.comm == _MPS_COMM and not server:
                 server = self._is_mps_server(pid)
-            after = _parse_stat(read(stat_path))
+            after = parse_stat(read(stat_path))
             if after.start != before.start:
                 known, unresolved = None, _REUSED
                 continue
@@ -275,7 +275,7 @@ class ProcfsSource:
             return ""
 
 
-def _parse_stat(content: bytes) -> _Stat:
+def parse_stat(content: bytes) -> Stat:
     """Take /proc/<pid>/stat apart. The name in parentheses may itself hold parentheses, spaces and line ends.
 
     Raises:
@@ -284,7 +284,7 @@ def _parse_stat(content: bytes) -> _Stat:
     """
     end = content.rindex(b")")
     fields = content[end + 2 :].split(b" ", 20)  # from field 3, the state
-    return _Stat(
+    return Stat(
         comm=content[content.index(b"(") + 1 : end],
         exiting=fields[0] in (b"Z", b"X") or bool(int(fields[6]) & _PF_EXITING),
         start=int(fields[19]),

@@ -18,6 +18,7 @@ from typing import Generic, TypeVar
 
 from exporter.clock import Clock
 from exporter.errors import Failure, Reason
+from exporter.model import Reading
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -98,3 +99,9 @@ class Worker(Generic[T]):
 
 def _outcome(call: _Call[T]) -> T | Failure:
     return call.outcome if call.outcome is not None else Failure(Reason.INTERNAL, "a call ended without an outcome")
+
+
+def answer_of(source: str, worker: Worker[Reading[T]], *, until: float) -> Reading[T]:
+    """The answer of a whole source that a worker was asked to read; where it has none, a reading that says why."""
+    outcome, seconds = worker.answer(until=until)
+    return Reading(source, outcome, seconds) if isinstance(outcome, Failure) else outcome

@@ -74,16 +74,18 @@ static void add_row(RowList *list, const Row *row)
 static bool read_driver(const Line *line)
 {
     State *state = line->state;
-    uint32_t cuda, code, bytes, privileged;
+    uint32_t cuda, code, bytes, privileged, may_limit;
     if (!percent_decode(line->fields[1], state->driver_version, sizeof state->driver_version)
         || !percent_decode(line->fields[2], state->nvml_version, sizeof state->nvml_version)
-        || !word(line, 3, &cuda) || !word(line, 4, &code) || !word(line, 5, &bytes) || !word(line, 6, &privileged))
+        || !word(line, 3, &cuda) || !word(line, 4, &code) || !word(line, 5, &bytes) || !word(line, 6, &privileged)
+        || !word(line, 8, &may_limit))
         return false;
     static const char *const backends[] = {"off", "dmem", "misc"};
     for (int i = 0; i < 3; i++) {
         if (strcmp(line->fields[7], backends[i]) != 0)
             continue;
         state->limits = (LimitsBackend)i;
+        state->may_limit = may_limit != 0;
         state->cuda_version = (int)cuda;
         state->init_code = (nvmlReturn_t)code;
         state->v3_row_bytes = bytes;
@@ -306,7 +308,7 @@ static const struct {
     size_t fields;
     bool (*read)(const Line *line);
 } readers[] = {
-    {"driver", 8, read_driver}, {"gpu", 18, read_gpu},       {"instance", 9, read_instance}, {"mig", 8, read_mig},
+    {"driver", 9, read_driver}, {"gpu", 18, read_gpu},       {"instance", 9, read_instance}, {"mig", 8, read_mig},
     {"row", 8, read_row},       {"sample", 10, read_sample}, {"cgroup", 6, read_cgroup},     {"fault", 9, read_fault},
 };
 

@@ -62,6 +62,7 @@ typedef struct {
     bool relative;
 } Sample;
 
+/* `used` is what the processes of this very cgroup hold; `limited`: it has an entry in the driver's table. */
 typedef struct {
     char path[1024];
     bool limited;
@@ -125,6 +126,7 @@ typedef struct {
     size_t v3_row_bytes;
     bool privileged;
     LimitsBackend limits;
+    bool may_limit;
     Gpu *gpus;
     size_t gpu_count, gpu_capacity;
     Fault *faults;

@@ -4,14 +4,15 @@ The library reads the file named by `PODGPU_SIM_NVML_STATE` and looks on each ca
 it by rename, so no caller ever sees half a state. Nothing is checked for sense beyond its form: a state in which more
 is used than there is, or a row whose process does not exist, is exactly what a test may want.
 
-The library never writes the file. Memory limits that a program sets through NVML are kept beside it, in
-`<state file>.limits`, where every other process finds them; `write` leaves them alone.
+The library never writes the file. Memory limits that a program sets through NVML are kept by the cgroups' own files
+(dmem), or beside the state in `<state file>.limits` (misc), where every other process finds them; `write` leaves both
+alone.
 
 The format: lines of fields with one blank between them. `-` stands for None; texts are percent-encoded; memory is in
 bytes; a GPU is named by its place among the `gpu` lines, from 0. The first line is `podgpu-nvml 1`, then
 
     driver <version> <nvml version> <cuda, 12040 = 12.4> <init code> <bytes of a _v3 row, 24 or 32> <privileged 0|1>
-           <limits off|dmem|misc>
+           <limits off|dmem|misc> <may limit 0|1>
     gpu <uuid> <name> <minor> <pci bus id> <cc major> <cc minor> <compute mode> <persistence 0|1> <mig current>
         <mig pending> <gpu %> <memory %> <confidential bytes> <total> <reserved> <used> <free>
     instance <gpu> <gi> <profile> <slices> <total> <reserved> <used> <free>
@@ -54,10 +55,10 @@ class RowKind(StrEnum):
 
 @unique
 class LimitsBackend(StrEnum):
-    """How the driver keeps memory limits of cgroups, which decides what it answers where there is none.
+    """Who keeps the memory limits of cgroups.
 
-    OFF: NOT_SUPPORTED. DMEM (the kernel's own controller): NOT_FOUND. MISC (the driver's map): the nearest limited
-    ancestor's, else NOT_SUPPORTED.
+    OFF: nobody; NOT_SUPPORTED. DMEM: the kernel, in the dmem.* files of the cgroups, which are read and written here.
+    MISC: the driver's own table, flat; the nearest entry's, else NOT_SUPPORTED.
     """
 
     OFF = "off"
@@ -138,7 +139,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Cgroup:
-    """What a cgroup directory is charged for on one GPU, and limits that it has before anybody sets one (or None)."""
+    """For MISC: the bytes that the processes of a cgroup hold on one GPU, and limits from before they held any."""
 
     path: str
     _: KW_ONLY
@@ -203,7 +204,8 @@ class Driver:
     """The driver as a whole. `init_code` is what init answers when the driver is not well (9: not loaded).
 
     `early_rows`: the first 535 drivers wrote `_v3` rows of 32 bytes, with the protected memory in them.
-    `privileged`: under MIG, the caller may ask the GPU itself for memory and lists.
+    `privileged`: under MIG, the caller may ask the GPU itself for memory and lists. `may_limit`: the caller is root,
+    and may set memory limits of cgroups.
     """
 
     version: str = "580.65.06"
@@ -214,6 +216,7 @@ class Driver:
     early_rows: bool = False
     privileged: bool = False
     limits: LimitsBackend = LimitsBackend.OFF
+    may_limit: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,7 +255,7 @@ def _lines(state: State) -> Iterator[str]:
     driver = state.driver
     yield (
         f"driver {_text(driver.version)} {_text(driver.nvml_version)} {driver.cuda_version} {driver.init_code} "
-        f"{32 if driver.early_rows else 24} {driver.privileged:d} {driver.limits}"
+        f"{32 if driver.early_rows else 24} {driver.privileged:d} {driver.limits} {driver.may_limit:d}"
     )
     for index, gpu in enumerate(state.gpus):
         yield from _gpu(index, gpu)

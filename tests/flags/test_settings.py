@@ -7,7 +7,7 @@ from exporter.settings import FLAGS, SettingsError, duration, parser, settings
 
 def test_defaults():
     found = settings([], {})
-    assert (found.interval, found.deadline) == (5.0, 2.0)
+    assert (found.interval, found.deadline, found.retain) == (5.0, 2.0, 300.0)
     assert found.listen_addresses == (":9836",)
     assert found.telemetry_path == "/metrics"
     assert found.kubelet_socket == ""
@@ -65,6 +65,9 @@ def test_variables_that_kubernetes_sets_for_a_service_called_podgpu_are_none_of_
         (["--path.serviceaccount=token"], "--path.serviceaccount"),
         (["--kubelet.socket=/" + "x" * 200], "--kubelet.socket"),
         (["--kubelet.pods-socket=pods-api.sock"], "--kubelet.pods-socket"),
+        (["--mps.source=v3"], "--mps.source"),
+        (["--mps.pipe-directory=/tmp/nvidia-mps", "--mps.pipe-directory=pipe"], "--mps.pipe-directory"),
+        (["--path.fractioning-map=map"], "--path.fractioning-map"),
         (["--log.level=loud"], "--log.level"),
         (["--no-such-flag"], "--no-such-flag"),
         (["--interv=5s"], "--interv"),

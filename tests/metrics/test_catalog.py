@@ -5,7 +5,7 @@ import pytest
 from exporter.metrics import catalog
 from exporter.metrics.catalog import CONTAINER, DOMAIN, FAMILIES, PREFIX, Family
 
-UNITS = ("bytes", "seconds", "ratio")
+UNITS = ("bytes", "seconds", "ratio", "byte_seconds")
 # Labels that a Prometheus target carries itself, or that clash with what people attach to every target.
 TARGET_LABELS = {
     *("cluster", "zone", "region", "env", "service", "owner", "customer", "type"),
@@ -45,8 +45,9 @@ def test_names_are_prefixed_snake_case_without_colon(family):
 def test_b96_the_unit_ends_the_name_and_is_said_in_the_help(family):
     last = words(family)[-1]
     if family.unit:
-        assert last == family.unit
-        assert re.search(rf"\b{family.unit}\b", family.meaning.lower())
+        *_, before, _ = words(family)
+        assert family.unit == ("byte_seconds" if (before, last) == ("byte", "seconds") else last)
+        assert re.search(rf"\b{family.unit.replace('_', '-')}\b", family.meaning.lower())
     else:
         assert last not in UNITS
     assert not set(words(family)) & {"mib", "mb", "gb", "ms", "us", "ns", "percent", "milliseconds"}
@@ -69,6 +70,10 @@ def test_info_families_are_gauges_of_one_without_unit(family):
 @each_family
 def test_no_label_is_part_of_the_name_except_the_subject(family):
     subject, *rest = words(family)
+    if subject == "mps":
+        subject, *rest = rest  # a daemon, a server
+    if rest == ["state"]:
+        rest = []  # a state set: one series per state, and the label has its name
     for label in family.labels:
         assert f"_{label}_" not in f"_{'_'.join(rest)}_", f"{label} is in {subject}'s {family.name}"
 
@@ -77,7 +82,7 @@ def test_no_label_is_part_of_the_name_except_the_subject(family):
 def test_b120_no_label_of_a_target_and_none_that_a_process_chooses(family):
     assert not set(family.labels) & (TARGET_LABELS - DOCUMENTED)
     private = {"pid", "process", "process_name", "command", "user", "uid", "pod_uid", "image"}
-    if family is catalog.POD_INFO:
+    if family in (catalog.POD_INFO, catalog.MPS_SERVER_INFO):
         private.remove("uid")  # an info metric is where it belongs, so that no value series needs it
     assert not set(family.labels) & private
 
@@ -100,4 +105,7 @@ def test_the_help_is_one_line_and_names_its_source(family):
     assert family.meaning.endswith(".")
     assert "\n" not in family.help
     assert family.help == f"{family.meaning} Source: {family.source}."
-    assert re.search(r"nvml[A-Z]|NVML|kubelet PodResources|kubelet Pods API|/proc/|^podgpu\b|^podgpu_", family.source)
+    assert re.search(
+        r"nvml[A-Z]|NVML|kubelet PodResources|kubelet Pods API|MPS control daemon|/proc/|^podgpu\b|^podgpu_",
+        family.source,
+    )

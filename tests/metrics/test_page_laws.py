@@ -148,6 +148,7 @@ def test_p6_b118_the_page_parses_whatever_things_are_called(gpus, places, names,
 @for_all(*READINGS)
 def test_p2_no_value_is_negative_nan_or_a_blank(gpus, places, names, allocations):
     text = page(attributed(gpus, places, names, allocations)).text.decode()
+    assert "-0.0\n" not in text
     for family in parse_text(text):
         for sample in family.samples:
             assert math.isfinite(sample.value), sample

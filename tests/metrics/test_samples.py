@@ -25,6 +25,8 @@ GIB = 1 << 30
 SHARED = ("0", "GPU-aaaa", "")
 SLICE = ("1", "GPU-bbbb", "3")
 JOB = ("team", "job-0", "main", *SHARED)
+NEW, OLD = "/run/new", "/run/old"
+DONE = ("team", "done", "main", *SHARED)
 STRAY = ("team", "job-1", "main", *SLICE)
 
 # What the snapshot of conftest.py must print: each family, each series, in order.
@@ -48,12 +50,56 @@ EXPECTED = {
     catalog.CONTAINER_MEMORY_REQUESTED: [(JOB, GIB)],
     catalog.CONTAINER_MEMORY_LIMIT: [(JOB, 2 * GIB)],
     catalog.CONTAINER_MEMORY_OVERRUN: [(JOB, GIB)],
+    catalog.DEVICE_MEMORY_BYTE_SECONDS: [
+        ((*SHARED, "containers"), 30 * GIB),
+        ((*SHARED, "free"), 770 * GIB),
+        ((*SHARED, "host"), 0),
+    ],
+    catalog.CONTAINER_MEMORY_USED_BYTE_SECONDS: [(DONE, 2 * GIB), (JOB, 30.5 * GIB)],
+    catalog.CONTAINER_MEMORY_REQUESTED_BYTE_SECONDS: [(JOB, 10 * GIB)],
+    catalog.CONTAINER_MEMORY_COMMITTED_BYTE_SECONDS: [(DONE, 2 * GIB), (JOB, 31.5 * GIB)],
+    catalog.CONTAINER_MEMORY_OVERRUN_BYTE_SECONDS: [(JOB, 4 * GIB)],
+    catalog.CONTAINER_MEMORY_OVERRUN_SECONDS: [(JOB, 10)],
+    catalog.CONTAINER_MPS_THREAD_RATIO_SECONDS: [(JOB, 5)],
     catalog.CONTAINER_PROCESSES: [((*JOB, "compute"), 0), ((*JOB, "graphics"), 0), ((*JOB, "mps"), 2)],
     catalog.CONTAINER_PROCESSES_MEMORY_UNKNOWN: [(JOB, 0)],
     catalog.CONTAINER_SLOTS: [(JOB, 1)],
     catalog.CONTAINER_SHARE: [(JOB, 0.25)],
     catalog.CONTAINER_ALLOCATED: [(JOB, 1), (STRAY, 0)],
     catalog.CONTAINER_SM_UTILIZATION: [(JOB, 0.125)],
+    catalog.CONTAINER_MEMORY_CHARGED: [(JOB, 2 * GIB)],
+    catalog.CONTAINER_MEMORY_LIMIT_APPLIED: [((*JOB, "cgroup"), 2 * GIB), ((*JOB, "mps_namespace"), GIB)],
+    catalog.CONTAINER_MEMORY_LIMIT_ENFORCED: [(JOB, 0)],
+    catalog.CONTAINER_CONDITION: [((*JOB, "limit_above_cap"), 1), ((*JOB, "outside_mps"), 1)],
+    catalog.CONTAINER_MPS_ACTIVE_THREAD_RATIO: [((*JOB, "namespace"), 0.25)],
+    catalog.CONTAINER_MPS_CLIENTS: [(JOB, 2)],
+    catalog.MPS_DAEMON_UP: [((NEW,), 1), ((OLD,), 1), (("/run/wedged",), 0)],
+    catalog.MPS_DAEMON_INFO: [((NEW, "3"), 1), ((OLD, "2"), 1)],
+    catalog.MPS_DAEMON_STARTS: [((NEW,), 1), (("/run/wedged",), 0)],
+    catalog.MPS_SERVER_INFO: [((NEW, "shared", "0"), 1), ((OLD, "uid_1000", ""), 1)],
+    catalog.MPS_SERVER_STATE: [
+        ((NEW, "shared", "active"), 1),
+        ((NEW, "shared", "fault"), 0),
+        ((NEW, "shared", "initializing"), 0),
+        ((NEW, "shared", "unknown"), 0),
+        ((OLD, "uid_1000", "active"), 0),
+        ((OLD, "uid_1000", "fault"), 0),
+        ((OLD, "uid_1000", "initializing"), 0),
+        ((OLD, "uid_1000", "unknown"), 1),
+    ],
+    catalog.MPS_SERVER_CLIENTS: [((NEW, "shared"), 2)],
+    catalog.MPS_SERVER_STARTS: [((NEW,), 3), (("/run/wedged",), 0)],
+    catalog.MPS_ACTIVE_THREAD_RATIO: [
+        ((NEW, "shared", "default", "namespace"), 0.1),
+        ((NEW, "shared", "j_a", "namespace"), 0.25),
+        ((OLD, "", "", "default"), 1),
+        ((OLD, "uid_1000", "", "server"), 0.5),
+    ],
+    catalog.MPS_PINNED_MEMORY_LIMIT: [
+        ((NEW, "shared", "j_a", "namespace", ""), GIB),
+        ((OLD, "", "", "default", "0"), 4 * GIB),
+        ((OLD, "uid_1000", "", "server", "0"), 2 * GIB),
+    ],
     catalog.POD_INFO: [(("team", "job-0", "uid-0", "Job", "job", "high", "Burstable"), 1)],
     catalog.ANNOTATION_ERRORS: [(("team", "job-1", "main", "malformed"), 2)],
     catalog.SOURCE_UP: [(("kubelet",), 0), (("nvml",), 1)],
@@ -63,11 +109,13 @@ EXPECTED = {
     catalog.CONDITION: [(("blind_pid_namespace",), 1), (("over_attributed",), 0)],
     catalog.SNAPSHOT_TIMESTAMP: [((), 1_760_000_000.5)],
     catalog.SAMPLER_CYCLES: [(("complete",), 40), (("partial",), 8)],
+    catalog.SAMPLING_GAP: [((), 60.5)],
     catalog.BUILD_INFO: [(("0.1.0", "3.11.7"), 1)],
 }
 HEALTH = {
     *(catalog.SOURCE_UP, catalog.SOURCE_DURATION, catalog.SOURCE_LAST_SUCCESS, catalog.SOURCE_ERRORS),
-    *(catalog.SNAPSHOT_TIMESTAMP, catalog.SAMPLER_CYCLES, catalog.BUILD_INFO),
+    *(catalog.MPS_DAEMON_STARTS, catalog.MPS_SERVER_STARTS),
+    *(catalog.SNAPSHOT_TIMESTAMP, catalog.SAMPLER_CYCLES, catalog.SAMPLING_GAP, catalog.BUILD_INFO),
 }
 
 
@@ -92,7 +140,10 @@ def test_what_is_not_known_has_no_series_and_no_family(totals, build):
     container = ContainerState(ContainerName("n", "p", "c"), key, None, None, None)
     unknown = Snapshot(1.0, None, (device,), (container,), (), {})
     found = by_family(samples(unknown, totals=Totals({}, {}, {}), build=build))
-    assert set(found) == {catalog.DEVICE_INFO, catalog.DEVICE_UP, catalog.SNAPSHOT_TIMESTAMP, catalog.BUILD_INFO}
+    assert set(found) == {
+        *(catalog.DEVICE_INFO, catalog.DEVICE_UP),
+        *(catalog.SNAPSHOT_TIMESTAMP, catalog.SAMPLING_GAP, catalog.BUILD_INFO),
+    }
     assert found[catalog.DEVICE_UP] == [(SHARED, 0)]
     assert found[catalog.DEVICE_INFO] == [((*SHARED, "", "", "", "", "", "", ""), 1)]
 
@@ -110,8 +161,8 @@ def test_b115_a_label_set_that_occurs_twice_is_printed_once_and_counted(snapshot
     found = samples(twice, totals=totals, build=build)
     assert by_family(found) == EXPECTED
     # used, peak, requested, limit, overrun, three kinds of processes, memory unknown, slots, share, allocated,
-    # utilization
-    assert found.duplicates == 13
+    # utilization, charged, two limits, enforced, two conditions, share of threads, clients
+    assert found.duplicates == 21
 
 
 def test_b118_undecodable_bytes_become_replacement_characters_before_duplicates_are_sought(totals, build):

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import exporter
 from exporter.accounting import account, opened
+from exporter.integrals import Bounds
 from exporter.model import Snapshot
 from exporter.publication import Publisher
 from exporter.sources.pods import LogLinkNames
@@ -19,6 +20,8 @@ from tests.builders import MIB, U1, allocated, given, gpu, lists, rows, snapshot
 OURS = str(Path(exporter.__file__).parent / "*")
 PODS = 20
 WARM = 55  # cycles; by then the caches, which are bounded, are full
+BOUNDS = Bounds(gap=15.0, retain=20.0)
+KEPT = 4 * PODS  # the counters of what is gone: seen in a cycle that is at most 20 seconds ago
 
 
 class Churn:
@@ -50,8 +53,9 @@ class Churn:
             places=self.processes.read(pids).value.places,
             names=self.names.read().value,
             allocations=allocated(*(given(f"p{pid}", f"{U1}::{n}") for n, pid in enumerate(pids))),
+            at=5.0 * number,
         )
-        self.totals = account(self.totals, snapshot)
+        self.totals = account(self.totals, snapshot, BOUNDS)
         self.publisher.publish(snapshot, self.totals)
         return snapshot
 
@@ -79,5 +83,6 @@ def test_b113_churning_pods_and_pids_leave_nothing_behind(tmp_path):
         tracemalloc.stop()
     assert before > 100_000
     assert len(node.totals.peaks) == PODS
+    assert len(node.totals.integrals.containers) == PODS + KEPT
     # Four hundred pods came and went: forty bytes for each would be seen.
     assert after - before < 16_000

@@ -111,6 +111,34 @@ def test_a_cycle_that_fails_publishes_nothing_and_the_next_one_does(sampler, sou
     assert totals.cycles == {"complete": 1, "partial": 0, "failed": 1}
 
 
+def test_cycles_add_up_over_the_monotonic_clock_and_longer_gaps_are_counted(sampler, time, published):
+    for pause in (5.0, 15.0, 15.5):
+        sampler.cycle()
+        time.now += pause
+    sampler.cycle()
+    integrals = published[-1][1].integrals
+    assert [integral.sums[0] for integral in integrals.containers.values()] == [2 * GIB * 20.0]
+    assert integrals.gap == 15.5
+
+
+def test_the_counters_of_what_is_gone_are_dropped_after_the_time_that_the_sampler_was_given(sources, time, published):
+    clock = Clock(monotonic=time, unix=time, boottime=time)
+    sampler = Sampler(
+        sources,
+        interval=5.0,
+        deadline=2.0,
+        clock=clock,
+        publish=lambda _, totals: published.append(totals),
+        retain=10.0,
+    )
+    sampler.cycle()
+    sources.driver.outcome = Reading("nvml", DriverReading("580", "13.0", ()))
+    for _ in range(3):
+        time.now += 5.0
+        sampler.cycle()
+    assert [len(totals.integrals.containers) for totals in published] == [1, 1, 1, 0]
+
+
 def test_the_sampler_is_stuck_when_no_cycle_ends(sampler, time):
     sampler.cycle()
     time.now += 3 * 5 + 2

@@ -14,6 +14,7 @@ pytestmark = pytest.mark.whole
 
 LISTS = "nvmlDeviceGetComputeRunningProcesses_v3"
 USED = "podgpu_container_memory_used_bytes"
+BYTE_SECONDS = "podgpu_container_memory_used_byte_seconds_total"
 
 
 @pytest.fixture
@@ -152,6 +153,21 @@ def test_p4_a_pod_that_ends_is_gone_and_a_new_one_comes(running):
     running.node.advance(60)
     running.eventually(lambda: running.values(USED, pod="nightly-reindex") == [])
     assert running.values("podgpu_container_memory_peak_bytes", pod="nightly-reindex") == []
+    running.until_next_cycles()
+    (counted,) = running.values(BYTE_SECONDS, pod="nightly-reindex")
+    assert counted > 0
+    running.until_next_cycles()
+    assert running.values(BYTE_SECONDS, pod="nightly-reindex") == [counted]
+
+
+def test_p4_the_counters_of_a_pod_that_ended_go_after_the_retention(make):
+    whole = make("mixed")
+    whole.node.advance(30)
+    whole.start_exporter("--retain=1s")
+    whole.eventually(lambda: len(whole.values(BYTE_SECONDS, pod="nightly-reindex")) == 1)
+    whole.node.advance(60)
+    whole.eventually(lambda: whole.values(BYTE_SECONDS, pod="nightly-reindex") == [])
+    assert len(whole.values(BYTE_SECONDS)) == len(whole.values(USED)) == 7
 
 
 def test_a_stopped_sampler_withholds_values_and_is_unhealthy(running):

@@ -18,7 +18,8 @@ GOLDEN = Path(__file__).parent / "golden"
 # What differs from run to run. Everything else must not.
 _VOLATILE = re.compile(
     r"^(podgpu_(?:source_duration_seconds|source_last_success_timestamp_seconds|snapshot_timestamp_seconds"
-    r"|sampler_cycles_total)(?:\{.*\})?|podgpu_build_info\{).*$",
+    r"|sampler_cycles_total|\w+_byte_seconds_total|container_memory_overrun_seconds_total"
+    r"|container_mps_thread_ratio_seconds_total)(?:\{.*\})?|podgpu_build_info\{).*$",
     re.MULTILINE,
 )
 
