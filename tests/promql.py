@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 
 import promql_parser as promql
 
-from exporter.metrics.catalog import CONTAINER, DOMAIN, FAMILIES
+from exporter.metrics.catalog import CONTAINER, FAMILIES
 from exporter.model import Isolation, MemoryClass
 
 TARGET = frozenset({"cluster", "job", "instance", "node"})  # what a scrape adds; `cluster` may be missing everywhere
@@ -20,28 +20,6 @@ _SCALARS = {"scalar", "time", "pi"}
 _SETS = ("and", "or", "unless")
 _VALUES = {"class": {one.value for one in MemoryClass}, "isolation": {*(one.value for one in Isolation), "memory"}}
 
-# Families of the design that the catalogue does not have yet. One that it has must go from here.
-TO_COME: Mapping[str, tuple[str, ...]] = {
-    "podgpu_device_memory_byte_seconds_total": (*DOMAIN, "class"),
-    "podgpu_container_memory_charged_bytes": CONTAINER,
-    "podgpu_container_memory_limit_applied_bytes": (*CONTAINER, "mechanism"),
-    "podgpu_container_memory_limit_enforced": CONTAINER,
-    "podgpu_container_memory_used_byte_seconds_total": CONTAINER,
-    "podgpu_container_memory_requested_byte_seconds_total": CONTAINER,
-    "podgpu_container_memory_committed_byte_seconds_total": CONTAINER,
-    "podgpu_container_memory_overrun_byte_seconds_total": CONTAINER,
-    "podgpu_container_memory_overrun_seconds_total": CONTAINER,
-    "podgpu_container_mps_active_thread_ratio": (*CONTAINER, "source"),
-    "podgpu_container_mps_clients": CONTAINER,
-    "podgpu_container_mps_thread_ratio_seconds_total": CONTAINER,
-    "podgpu_mps_daemon_up": ("pipe_directory",),
-    "podgpu_mps_server_state": ("pipe_directory", "state"),
-    "podgpu_mps_server_clients": ("pipe_directory",),
-    "podgpu_mps_server_starts_total": ("pipe_directory",),
-    "podgpu_mps_active_thread_ratio": ("pipe_directory", "scope"),
-    "podgpu_mps_pinned_memory_limit_bytes": ("pipe_directory", "scope"),
-    "podgpu_sampling_gap_seconds_total": (),
-}
 _DCGM = ("UUID", "gpu", "device", "modelName", "Hostname", "GPU_I_ID", "namespace", "pod", "container")
 _FOREIGN: Mapping[str, tuple[str, ...]] = {
     "up": (),
@@ -61,7 +39,7 @@ class QueryError(Exception):
 def known() -> dict[str, Labels]:
     """The labels of every metric that a scrape brings."""
     families = {family.name: family.labels for family in FAMILIES}
-    return {name: TARGET | set(labels) for name, labels in {**TO_COME, **_FOREIGN, **families}.items()}
+    return {name: TARGET | set(labels) for name, labels in {**_FOREIGN, **families}.items()}
 
 
 def metrics(query: str) -> set[str]:

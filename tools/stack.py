@@ -8,6 +8,7 @@ It will not be used for anything but tests and pictures.
 """
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -139,7 +140,13 @@ class Stack:
         log = self._folder / f"{name}.log"
         with log.open("wb") as output:
             process = subprocess.Popen(
-                command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=output, stderr=output, process_group=0
+                command,
+                cwd=ROOT,
+                env={**os.environ, "COLUMNS": "200"},  # so that no address is cut
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                process_group=0,
             )
         self._closing.callback(_end, process)
         return log

@@ -146,11 +146,17 @@ def dashboard() -> Json:
             ),
             table(
                 "Servers",
-                "The state of each MPS server.",
-                Query(f"sum by (node, pipe_directory, state) (podgpu_mps_server_state{CLUSTER} == 1)", "Servers"),
-                labels=["node", "pipe_directory", "state"],
-                units={"Servers": COUNT},
-                sort="Servers",
+                "The state that each MPS server is in, and its clients.",
+                Query(
+                    "sum by (node, pipe_directory, server, state) (\n"
+                    f"podgpu_mps_server_clients{CLUSTER}\n"
+                    "* on (cluster, job, instance, pipe_directory, server) group_left (state)\n"
+                    f"(podgpu_mps_server_state{CLUSTER} == 1)\n)",
+                    "Clients now",
+                ),
+                labels=["node", "pipe_directory", "server", "state"],
+                units={"Clients now": COUNT},
+                sort="Clients now",
             ),
             timeseries(
                 "Clients",
@@ -161,14 +167,17 @@ def dashboard() -> Json:
             timeseries(
                 "Active thread limits",
                 "The part of the threads that each scope lets its clients use.",
-                Query(f"podgpu_mps_active_thread_ratio{CLUSTER}", "{{pipe_directory}} {{scope}}"),
+                Query(f"podgpu_mps_active_thread_ratio{CLUSTER}", "{{node}} {{server}} {{mps_namespace}} {{scope}}"),
                 unit=RATIO,
                 most=1,
             ),
             timeseries(
                 "Memory limits",
                 "What each scope lets its clients allocate.",
-                Query(f"podgpu_mps_pinned_memory_limit_bytes{CLUSTER}", "{{pipe_directory}} {{scope}}"),
+                Query(
+                    f"podgpu_mps_pinned_memory_limit_bytes{CLUSTER}",
+                    "{{node}} {{server}} {{mps_namespace}} {{scope}} {{device}}",
+                ),
                 unit=BYTES,
             ),
         ],

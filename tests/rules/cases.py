@@ -157,10 +157,10 @@ CASES = (
     Case(
         "PodgpuMpsServerFault",
         (
-            Series("podgpu_mps_server_state", {**_MPS, "state": "active"}, 1, 0),
-            Series("podgpu_mps_server_state", {**_MPS, "state": "fault"}, 0, 1),
+            Series("podgpu_mps_server_state", {**_MPS, "server": "4711", "state": "active"}, 1, 0),
+            Series("podgpu_mps_server_state", {**_MPS, "server": "4711", "state": "fault"}, 0, 1),
         ),
-        _of("critical", {**_MPS, "state": "fault"}),
+        _of("critical", {**_MPS, "server": "4711", "state": "fault"}),
     ),
     Case(
         "PodgpuMpsServerRestarting",

@@ -4,8 +4,7 @@ import re
 
 import pytest
 
-from exporter.metrics.catalog import FAMILIES
-from tests.promql import TO_COME, QueryError, known, labels_of, metrics
+from tests.promql import QueryError, known, labels_of, metrics
 from tests.rules.cases import CASES
 from tests.rules.conftest import ALERTS, DASHBOARDS, GROUPS, RECORDED, RULES, program, recorded, run
 
@@ -27,11 +26,6 @@ each_alert = pytest.mark.parametrize("alert", sorted(ALERTS))
 def test_promtool_finds_nothing_to_say(path):
     done = run(program("promtool"), "check", "rules", "--lint=all", "--lint-fatal", str(path))
     assert done.returncode == 0, done.stdout + done.stderr
-
-
-def test_families_to_come_have_not_come():
-    here = {family.name for family in FAMILIES} & TO_COME.keys()
-    assert not here, "the catalogue has these now: take them out of TO_COME in tests/promql.py"
 
 
 def test_every_metric_and_label_of_the_rules_exists():
