@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 SCENARIO ?= mixed
 
-.PHONY: demo run test e2e pictures check bench golden proto docs dashboards tools lock clean
+.PHONY: demo run test e2e pictures mps-control check bench golden proto docs dashboards tools lock clean
 
 demo: $(VENV)/.installed ## run the exporter on a simulated shared-GPU node, with a live table
 	$(BIN)/podgpu demo --scenario $(SCENARIO) $(ARGS)
@@ -13,6 +13,7 @@ run: $(VENV)/.installed ## run the exporter on this node (needs an NVIDIA driver
 	$(BIN)/podgpu exporter $(ARGS)
 
 test: $(VENV)/.installed-dev tools ## every test that needs neither root nor a cluster
+	-@$(BIN)/python -m tests.mps.fetch
 	$(BIN)/python -m pytest $(ARGS)
 
 e2e: $(VENV)/.installed-dev tools ## rules and dashboards on a real Prometheus and Alertmanager, beside simulated nodes
@@ -25,6 +26,9 @@ pictures: $(VENV)/.installed-dev tools ## draw the dashboards into docs/images; 
 
 tools: $(VENV)/.installed-dev ## promtool, Prometheus, amtool and Alertmanager, unless they are on the PATH
 	@$(BIN)/python -m tools.debian_packages prometheus prometheus-alertmanager --programs promtool prometheus amtool
+
+mps-control: $(VENV)/.installed-dev ## fetch the real MPS control daemons that the simulated one is tested against
+	$(BIN)/python -m tests.mps.fetch
 
 check: $(VENV)/.installed-dev ## format, lint, types, layers, generated files
 	$(BIN)/ruff format --check .

@@ -84,6 +84,9 @@ def text(told: Explanation) -> str:
         ("annotations", [f"{key}: {value}" for key, value in told.annotations.items()]),
         ("understood as", [f"{key}: {value}" for key, value in told.understood.items()]),
         ("annotation errors", told.errors),
+        ("changed by policy", told.policy),
+        ("limits", told.limits),
+        ("MPS", told.clients),
         ("series", told.series),
         ("what may be missing", told.problems),
     )

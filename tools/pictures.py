@@ -23,10 +23,9 @@ from typing import Any
 from urllib.parse import urlencode
 
 from tools.debian_packages import CACHE, find
-from tools.stack import ROOT, Stack, StackError
+from tools.stack import NODES, ROOT, Stack, StackError
 
 PREVIEW = ROOT / "tools" / "dashboard-preview"
-NODES = {"node-a": "overrun", "node-b": "mixed"}
 _CELL = 38  # pixels of a row of Grafana's grid, as in src/main.jsx
 _WIDTH = 1400
 _PATIENCE = 120.0  # seconds for one picture

@@ -31,6 +31,7 @@ from tools.debian_packages import CACHE, find
 ROOT = Path(__file__).resolve().parent.parent
 RULES = ROOT / "dashboards" / "rules"
 ALERTMANAGER = ROOT / "dashboards" / "alertmanager" / "alertmanager.yaml"
+NODES = {"node-a": "overrun", "node-b": "mps-v3"}  # between them they have all that is asked for
 _PATIENCE = 60.0  # seconds for a program to be ready
 _STOP = 10.0
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}

@@ -5,9 +5,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tools.stack import Stack
-
-NODES = {"node-a": "overrun", "node-b": "mixed"}
+from tools.stack import NODES, Stack
 
 
 @pytest.fixture(scope="session")

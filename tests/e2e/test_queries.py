@@ -5,28 +5,17 @@ import time
 
 import pytest
 
-from simulator.scenario_file import names
 from tests.dashboards.boards import substituted, targets
-from tests.e2e.conftest import NODES, eventually
+from tests.e2e.conftest import eventually
 from tests.promql import metrics
 from tests.rules.conftest import GROUPS, RECORDED
+from tools.stack import NODES
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
 
 _RECORDED = {rule["record"]: metrics(rule["expr"]) for rule in RECORDED}
 _LOOKS_BACK = 125  # seconds, in which there are two full minutes whenever it begins
 _DCGM = {"DCGM_FI_DEV_POWER_USAGE", "DCGM_FI_DEV_GPU_UTIL"}  # of another exporter
-# What no scenario of NODES has.
-_NOT_SIMULATED = {
-    "podgpu_container_mps_active_thread_ratio",
-    "podgpu_container_mps_clients",
-    "podgpu_container_mps_thread_ratio_seconds_total",
-    "podgpu_mps_active_thread_ratio",
-    "podgpu_mps_daemon_up",
-    "podgpu_mps_pinned_memory_limit_bytes",
-    "podgpu_mps_server_clients",
-    "podgpu_mps_server_state",
-}
 
 
 def scraped(query):
@@ -38,7 +27,6 @@ def scraped(query):
 
 
 ALL = [(name, panel, substituted(target["expr"], __range="2m")) for name, _, panel, target in targets()]
-ANSWERABLE = [one for one in ALL if not scraped(one[2]) & _NOT_SIMULATED]
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +40,7 @@ def aged(stack):
     return stack
 
 
-@pytest.mark.parametrize(("panel", "query"), [one[1:] for one in ANSWERABLE], ids=[one[0] for one in ANSWERABLE])
+@pytest.mark.parametrize(("panel", "query"), [one[1:] for one in ALL], ids=[one[0] for one in ALL])
 def test_it_has_an_answer(aged, panel, query):
     if panel["type"] == "timeseries":
         now = time.time()
@@ -66,15 +54,9 @@ def test_it_has_an_answer(aged, panel, query):
 
 def test_every_metric_that_is_asked_for_is_there(aged):
     """A query that ends in `or vector(0)` has an answer even where nothing is."""
-    asked = set().union(*(metrics(query) for _, _, query in ANSWERABLE))
+    asked = set().union(*(metrics(query) for _, _, query in ALL))
     missing = [name for name in sorted(asked) if not aged.query(f"count({name})")]
     assert not missing
-
-
-def test_what_is_not_simulated_is_not_there(aged):
-    """Otherwise its queries should be asked as well."""
-    assert "mps-v3" not in set(names()) - set(NODES.values()), "there is a scenario with an MPS daemon: use it"
-    assert [name for name in sorted(_NOT_SIMULATED) if aged.query(f"count({name})")] == []
 
 
 def test_every_rule_is_evaluated_without_an_error(aged):
@@ -84,7 +66,7 @@ def test_every_rule_is_evaluated_without_an_error(aged):
 
 
 def test_every_rule_that_can_records_something(aged):
-    expected = {name for name in _RECORDED if not scraped(name) & (_NOT_SIMULATED | _DCGM)}
+    expected = {name for name in _RECORDED if not scraped(name) & _DCGM}
     assert expected
     missing = [name for name in sorted(expected) if not aged.query(f"count({name})")]
     assert not missing

@@ -82,6 +82,13 @@ def test_the_daemon_of_another_directory(pipe, short_tmp):
             assert finder(pipe).find().pid == ours.pid
 
 
+def test_a_daemon_whose_directory_can_not_be_seen_is_believed_of_the_pid_file_only(pipe):
+    with pretender(CUDA_MPS_PIPE_DIRECTORY="/nonexistent") as one:
+        assert finder(pipe).find() is None
+        (pipe / PID_FILE).write_text(str(one.pid))
+        assert finder(pipe).find().pid == one.pid
+
+
 @pytest.mark.parametrize("name", ["nvidia-cuda-mps-server", "nvidia-cuda-mps-control-x", "python3"])
 def test_the_kernels_short_name_is_not_enough(pipe, name):
     with pretender(name=name, CUDA_MPS_PIPE_DIRECTORY=str(pipe)) as process:

@@ -114,6 +114,7 @@ def test_states(text, status):
         ("Server 1234 not found", Reason.NOT_FOUND),
         ("Server 1 not found\nServer 1 not found!\n1", Reason.NOT_FOUND),
         ("Server not found", Reason.NOT_FOUND),
+        ("\n Server not found", Reason.NOT_FOUND),
         ("Server 1234 is <busy>", Reason.BUSY),
     ],
 )

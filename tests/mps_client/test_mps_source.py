@@ -209,11 +209,14 @@ def test_one_bad_limit_is_not_that_of_another_device(two, make):
     binary, pipe = two
     serve(pipe)
     pipe.answer("get_device_pinned_mem_limit 48201 0", "1048576G\n")
-    daemon = only(make(binary), gpus("H100", "H100"))
+    source = make(binary)
+    daemon = only(source, gpus("H100", "H100"))
     assert daemon.servers[0].pinned == {1: None}
     (problem,) = daemon.errors
     assert problem.reason is Reason.MALFORMED
     assert problem.detail.startswith("device 0")
+    pipe.answer("get_device_pinned_mem_limit 48201 0", "1G\n")
+    assert only(source, gpus("H100", "H100")).servers[0].pinned[0].shown == GIB  # and not after the time for settings
 
 
 def test_a_default_share_that_is_none(two, make):
