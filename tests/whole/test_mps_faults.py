@@ -27,7 +27,9 @@ def test_a_wedged_daemon_costs_one_deadline_and_its_own_series(running):
     running.eventually(lambda: running.value(UP) == 0)
     assert running.value("podgpu_source_errors_total", source="mps", reason="daemon_wedged") > 0
     assert sorted(running.values(USED)) == used
-    for family in (ENFORCED, CLIENTS, "podgpu_container_mps_active_thread_ratio", "podgpu_mps_server_info"):
+    assert 1 not in running.values(ENFORCED)  # who is over its cap is certainly not held to it; of others nobody knows
+    assert running.value(ENFORCED, pod="well") is None
+    for family in (CLIENTS, "podgpu_container_mps_active_thread_ratio", "podgpu_mps_server_info"):
         assert running.values(family) == [], family
     assert running.value("podgpu_container_condition", pod="well", reason="limit_unknown") == 1
     assert running.value("podgpu_source_up", source="mps") == 1
