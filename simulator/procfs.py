@@ -1,14 +1,15 @@
 """A procfs of files: what the exporter reads of a node's processes, made up.
 
-It has the files whose text decides something (stat, cgroup, cmdline, comm, status, and our own namespaces), in the
-kernel's format. Each file is replaced as a whole, and a process appears and vanishes with all its files, so a reader
-sees what a reader of the real one may see and nothing torn. It does not simulate counters: every process has used no
-CPU time.
+It has the files whose text decides something (stat, cgroup, cmdline, comm, status, environ, and our own namespaces),
+in the kernel's format. Each file is replaced as a whole, and a process appears and vanishes with all its files, so a
+reader sees what a reader of the real one may see and nothing torn. It does not simulate counters: every process has
+used no CPU time.
 """
 
 import os
 import shutil
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
 
@@ -33,6 +34,7 @@ class Process:
     cgroup_text: str
     state: str = "S"
     flags: int = 0x400000
+    environ: Mapping[str, str] = field(default_factory=dict)
 
     def files(self) -> dict[str, bytes]:
         """Its files and their contents."""
@@ -47,6 +49,9 @@ class Process:
             "cgroup": self.cgroup_text.encode(),
             "cmdline": b"" if self.state == "Z" else b"".join(word.encode() + b"\0" for word in self.argv),
             "comm": comm + b"\n",
+            "environ": b""
+            if self.state == "Z"
+            else b"".join(f"{name}={value}".encode() + b"\0" for name, value in self.environ.items()),
             "status": b"Name:\t"
             + comm.replace(b"\n", b"\\n")
             + f"\nState:\t{state}\nTgid:\t{self.pid}\nPid:\t{self.pid}\nNSpid:\t{self.pid}\n".encode(),
