@@ -16,6 +16,7 @@ GPU memory of every container on a shared-GPU Kubernetes node.
 commands:
   exporter   read this node and serve its metrics to Prometheus
   explain    tell how the numbers of a pod on this node came to be
+  gate       wait, as a pod's init container, until the pod's caps were read back
   demo       the same on a simulated node, without a GPU
 
 podgpu COMMAND --help tells the flags of a command, podgpu --version the version.
@@ -41,7 +42,18 @@ def _explain(arguments: Sequence[str]) -> int:
     return run(arguments, os.environ)
 
 
-_COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {"exporter": _exporter, "explain": _explain, "demo": _demo}
+def _gate(arguments: Sequence[str]) -> int:
+    from enforcer.gate import run
+
+    return run(arguments, os.environ)
+
+
+_COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
+    "exporter": _exporter,
+    "explain": _explain,
+    "gate": _gate,
+    "demo": _demo,
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
