@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 SCENARIO ?= mixed
 
-.PHONY: demo run test check bench golden proto docs lock clean
+.PHONY: demo run test mps-control check bench golden proto docs lock clean
 
 demo: $(VENV)/.installed ## run the exporter on a simulated shared-GPU node, with a live table
 	$(BIN)/podgpu demo --scenario $(SCENARIO) $(ARGS)
@@ -13,7 +13,11 @@ run: $(VENV)/.installed ## run the exporter on this node (needs an NVIDIA driver
 	$(BIN)/podgpu exporter $(ARGS)
 
 test: $(VENV)/.installed-dev ## every test that needs neither root nor a cluster
+	-@$(BIN)/python -m tests.mps.fetch
 	$(BIN)/python -m pytest $(ARGS)
+
+mps-control: $(VENV)/.installed-dev ## fetch the real MPS control daemons that the simulated one is tested against
+	$(BIN)/python -m tests.mps.fetch
 
 check: $(VENV)/.installed-dev ## format, lint, types, layers, generated files
 	$(BIN)/ruff format --check .

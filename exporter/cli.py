@@ -15,6 +15,7 @@ GPU memory of every container on a shared-GPU Kubernetes node.
 
 commands:
   exporter   read this node and serve its metrics to Prometheus
+  top        show live who holds what on each GPU, from an exporter's page or from this node
   explain    tell how the numbers of a pod on this node came to be
   gate       wait, as a pod's init container, until the pod's caps were read back
   demo       the same on a simulated node, without a GPU
@@ -48,8 +49,15 @@ def _gate(arguments: Sequence[str]) -> int:
     return run(arguments, os.environ)
 
 
+def _top(arguments: Sequence[str]) -> int:
+    from exporter.top.command import run
+
+    return run(arguments, os.environ)
+
+
 _COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
     "exporter": _exporter,
+    "top": _top,
     "explain": _explain,
     "gate": _gate,
     "demo": _demo,

@@ -4,26 +4,21 @@ import dataclasses
 import json
 import os
 import sys
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from exporter import version
 from exporter.accounting import account, opened
-from exporter.clock import Clock
 from exporter.explanation import Evidence, Explanation, explain
 from exporter.logs import configure
 from exporter.metrics.samples import BuildInfo, samples
 from exporter.model import ContainerName
+from exporter.observation import first_readings, observer
 from exporter.processes import listed_pids
-from exporter.readings import Readings
-from exporter.sampler import Sampler
-from exporter.service import sources
 from exporter.settings import SettingsError, parser, settings_of
 from exporter.sources.procfs import evidence
 
 _PROG = "podgpu explain"
-_PATIENCE = 3.0  # seconds for sources of pods that are followed in the background to be heard
 
 
 def run(arguments: Sequence[str], environment: Mapping[str, str]) -> int:
@@ -41,16 +36,8 @@ def run(arguments: Sequence[str], environment: Mapping[str, str]) -> int:
         raise SettingsError(f"{given.target!r}: takes NAMESPACE/POD (see {_PROG} --help)")
     chosen = settings_of(given, environment)
     configure(level="error", form=chosen.log_format)
-    clock = Clock()
-    sampler = Sampler(
-        sources(chosen, clock),
-        interval=chosen.interval,
-        deadline=chosen.deadline,
-        clock=clock,
-        publish=lambda _snapshot, _totals: None,
-        annotation_prefix=chosen.annotation_prefix,
-    )
-    readings = _fresh(sampler)
+    sampler = observer(chosen)
+    readings = first_readings(sampler)
     snapshot = sampler.snapshot(readings)
     told = explain(
         ContainerName(namespace, pod, given.container),
@@ -64,17 +51,6 @@ def run(arguments: Sequence[str], environment: Mapping[str, str]) -> int:
     sys.stdout.flush()
     # As in the exporter: a thread inside a driver call must not hold up the end.
     os._exit(1 if told.others or not told.series else 0)
-
-
-def _fresh(sampler: Sampler) -> Readings:
-    """Readings, once the pods are known or it has taken too long."""
-    until = time.monotonic() + _PATIENCE
-    while True:
-        readings = sampler.readings()
-        names = readings.names.value
-        if (names is not None and names.stale is None) or time.monotonic() > until:
-            return readings
-        time.sleep(0.1)
 
 
 def _evidence(procfs: Path, pids: Iterable[int]) -> dict[int, Evidence]:
@@ -108,6 +84,9 @@ def text(told: Explanation) -> str:
         ("annotations", [f"{key}: {value}" for key, value in told.annotations.items()]),
         ("understood as", [f"{key}: {value}" for key, value in told.understood.items()]),
         ("annotation errors", told.errors),
+        ("changed by policy", told.policy),
+        ("limits", told.limits),
+        ("MPS", told.clients),
         ("series", told.series),
         ("what may be missing", told.problems),
     )

@@ -10,6 +10,7 @@ from exporter.allocation import holdings, without_finished
 from exporter.caps.book import NodeCaps
 from exporter.caps.canonical import understood
 from exporter.errors import Failure
+from exporter.limit_explanation import client_lines, limit_lines, policy_lines
 from exporter.metrics.render import Renderer
 from exporter.metrics.samples import FamilySamples, Samples
 from exporter.model import (
@@ -66,6 +67,9 @@ class Explanation:
     annotations: Mapping[str, str]  # as the pod has them, of those that are about GPUs
     understood: Mapping[str, str]
     errors: tuple[str, ...]
+    policy: tuple[str, ...]  # what policy changed
+    limits: tuple[str, ...]  # what limits the containers, and whether their caps hold
+    clients: tuple[str, ...]  # which of the processes are MPS clients, and of what
     series: tuple[str, ...]
     problems: tuple[str, ...]
     others: tuple[str, ...] = field(default=())  # pods of the page, where this one is not on it
@@ -85,6 +89,7 @@ def explain(
     mine = tuple(line for name, line in lines if name is not None and _covers(target, name))
     where = {(line.gpu_uuid, line.gpu_instance) for line in mine}
     read = caps.pods.get((target.namespace, target.pod))
+    states = [state for state in snapshot.containers if _covers(target, state.name)]
     described = _pod(readings, target)
     present = sorted({f"{state.name.namespace}/{state.name.pod}" for state in snapshot.containers})
     known = f"{target.namespace}/{target.pod}" in present
@@ -105,6 +110,9 @@ def explain(
         },
         understood=understood(read) if read is not None else {},
         errors=tuple(f"{error.reason}: {error.sentence}" for error in read.errors) if read is not None else (),
+        policy=tuple(policy_lines(states, snapshot, caps)),
+        limits=tuple(limit_lines(states)),
+        clients=tuple(client_lines(states, readings)),
         series=tuple(_series(samples, target)),
         problems=tuple(_problems(snapshot)),
         others=() if known else tuple(present),

@@ -1,4 +1,4 @@
-"""`podgpu demo`: the real exporter on a simulated node, with a table of who holds what.
+"""`podgpu demo`: the real exporter on a simulated node, with `podgpu top` to show who holds what.
 
 Everything but the node is what runs in a cluster. When it ends, for whatever reason that can be caught, its processes
 are ended and its folder is removed.
@@ -15,17 +15,24 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
+from exporter.top.choice import Choice
+from exporter.top.frame import once
+from exporter.top.pages import Credentials, ExporterPage
+from exporter.top.screen import watch
+from exporter.top.terminal import columns, glyphs
+from exporter.top.view import PageError
 from simulator.driver import build_library
+from simulator.errors import StartError
 from simulator.node import Node
 from simulator.nvml.library import LibraryBuildError
 from simulator.paths import Paths
-from simulator.processes import Processes, StartError, fetch, free_address, wait_until_ready
+from simulator.processes import Processes, fetch, free_address, wait_until_ready
 from simulator.scenario import ScenarioError
 from simulator.scenario_file import load, names
-from simulator.table import table
 
 _PORT = 9836
 _INTERVAL = 1.0  # seconds from one sampling cycle, and one table, to the next
+_MPS_INTERVAL = 3.0  # from one cycle to the next where each takes some twenty calls of the control daemon's front-end
 
 
 class _Ended(Exception):  # noqa: N818 - a request, not an error
@@ -84,6 +91,7 @@ def _run(given: argparse.Namespace, root: Path) -> int:
     url = f"http://{address}/metrics"
     with Processes() as processes, (root / "exporter.log").open("wb") as errors:
         print(f"starting a node: {loaded.description}", file=sys.stderr)
+        processes.mps(paths, loaded)
         if given.once:
             Node(paths, loaded).advance(0)
         else:
@@ -91,7 +99,8 @@ def _run(given: argparse.Namespace, root: Path) -> int:
         processes.kubelet(paths)
         if paths.apiserver_state.exists():
             processes.apiserver(paths)
-        exporter = processes.exporter(paths, f"--interval={_INTERVAL}s", address=address, errors=errors)
+        interval = _MPS_INTERVAL if loaded.mps else _INTERVAL
+        exporter = processes.exporter(paths, f"--interval={interval}s", address=address, errors=errors)
         try:
             wait_until_ready(address, exporter)
         except StartError:
@@ -106,11 +115,15 @@ def _run(given: argparse.Namespace, root: Path) -> int:
 
 
 def _watch(url: str, *, until: float) -> None:
-    """Show the table until the time is over. On a terminal in place, elsewhere one after the other."""
-    terminal = sys.stdout.isatty()
+    """Show `podgpu top` until the time is over. On a terminal live, elsewhere one table after the other."""
+    page = ExporterPage(url, Credentials())
+    if sys.stdin.isatty() and sys.stdout.isatty():
+        watch(page.view, Choice(), interval=_INTERVAL, source=url, until=until)
+        return
     while time.monotonic() < until:
-        page = fetch(url).decode()
-        if terminal:
-            sys.stdout.write("\x1b[H\x1b[2J")
-        print(f"{table(page)}\n\nmetrics: {url}   end: Ctrl-C", flush=True)
-        time.sleep(max(0.0, min(_INTERVAL if terminal else 5 * _INTERVAL, until - time.monotonic())))
+        try:
+            lines = once(page.view(), Choice(), columns=columns(), now=time.time(), glyphs=glyphs(), source=url)
+        except PageError as error:
+            lines = [str(error)]
+        print("\n".join((*lines, "")), flush=True)
+        time.sleep(max(0.0, min(5 * _INTERVAL, until - time.monotonic())))

@@ -35,12 +35,15 @@ class Process:
     state: str = "S"
     flags: int = 0x400000
     environ: Mapping[str, str] = field(default_factory=dict)
+    uid: int = 0
 
     def files(self) -> dict[str, bytes]:
         """Its files and their contents."""
         comm = self.comm.encode()[:_COMM_LENGTH]
         stat = [b"1", b"%d" % self.pid, b"%d" % self.pid, b"0", b"-1", b"%d" % self.flags, *[b"0"] * 10]
-        stat += [b"1", b"0", b"%d" % self.start_time, *[b"0"] * 30]
+        stat += [b"1", b"0", b"%d" % self.start_time, *[b"0"] * 27]
+        # Where its environment begins and ends, and its exit code: 0 would be a process within exec.
+        stat += [b"4096", b"8192", b"0"] if self.argv else [b"0"] * 3
         state = {"Z": "Z (zombie)", "R": "R (running)", "D": "D (disk sleep)", "X": "X (dead)"}.get(
             self.state, "S (sleeping)"
         )
@@ -54,7 +57,8 @@ class Process:
             else b"".join(f"{name}={value}".encode() + b"\0" for name, value in self.environ.items()),
             "status": b"Name:\t"
             + comm.replace(b"\n", b"\\n")
-            + f"\nState:\t{state}\nTgid:\t{self.pid}\nPid:\t{self.pid}\nNSpid:\t{self.pid}\n".encode(),
+            + f"\nState:\t{state}\nTgid:\t{self.pid}\nPid:\t{self.pid}\n"
+            f"Uid:\t{self.uid}\t{self.uid}\t{self.uid}\t{self.uid}\nNSpid:\t{self.pid}\n".encode(),
         }
 
 

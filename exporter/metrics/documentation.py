@@ -6,9 +6,19 @@ Run `python -m exporter.metrics.documentation > docs/metrics.md` after a change 
 import sys
 from enum import StrEnum
 
+from exporter.cap_conditions import REASONS
 from exporter.errors import Reason
 from exporter.metrics.catalog import GROUPS, Family, Group
-from exporter.model import Condition, ListKind, MemoryClass
+from exporter.model import (
+    CapCondition,
+    Condition,
+    Isolation,
+    ListKind,
+    Mechanism,
+    MemoryClass,
+    ServerStatus,
+    ShareSource,
+)
 
 _INTRODUCTION = """\
 # Metrics
@@ -68,10 +78,19 @@ def document() -> str:
 def _values() -> str:
     """The closed lists that labels are taken from."""
     classes = "".join(f"| `{name}` | {_CLASSES[name]} |\n" for name in MemoryClass)
+    reasons = "".join(f"| `{condition}` | {REASONS[condition]} |\n" for condition in CapCondition)
     return (
         "## Label values\n\nThe classes of `podgpu_device_memory_bytes`:\n\n"
         f"| Class | Bytes that are |\n|---|---|\n{classes}\n"
-        f"* `kind`: {_listed(ListKind)}.\n* `condition`: {_listed(Condition)}.\n* `reason`: {_listed(Reason)}.\n"
+        "The reasons of `podgpu_container_condition`:\n\n"
+        f"| Reason | What it means |\n|---|---|\n{reasons}\n"
+        f"* `kind`: {_listed(ListKind)}.\n"
+        f"* `condition`: {_listed(Condition)}.\n"
+        f"* `isolation`: {_listed(Isolation)}.\n"
+        f"* `mechanism`: {_listed(Mechanism)}.\n"
+        f"* `source` of a container's share of threads: {_listed(ShareSource)}.\n"
+        f"* `state` of an MPS server: {_listed(ServerStatus)}.\n"
+        f"* `reason` of a source's errors and of unresolved processes: {_listed(Reason)}.\n"
     )
 
 

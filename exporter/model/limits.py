@@ -1,8 +1,9 @@
 """What the kernel and the driver say of the GPU memory of cgroups, in bytes."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum, unique
+from types import MappingProxyType
 
 from exporter.errors import Failure
 from exporter.model.kubernetes import ContainerRef
@@ -46,9 +47,11 @@ class ContainerMemory:
 class LimitReading:
     """Per container and GPU UUID. A pair that is missing has no limit, or none that the driver would tell of.
 
+    `backends` has who counts the memory of each GPU that was asked about and can have such limits.
     `own_limited` says whether this process itself sits in a cgroup with a limit, so that the driver may show it less
     memory than there is; None where that cannot be told.
     """
 
     containers: Mapping[tuple[ContainerRef, str], ContainerMemory | Failure]
     own_limited: bool | None = None
+    backends: Mapping[str, Backend] = field(default_factory=lambda: MappingProxyType({}))

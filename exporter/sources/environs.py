@@ -21,6 +21,7 @@ SOURCE = "environ"
 _MOST = 2 << 20  # bytes; a namespace with thousands of services fills hundreds of KiB with their addresses
 _LONGEST_VALUE = 16 << 10  # bytes; over 300 UUIDs
 _READ_AGAIN = 60.0  # seconds
+_ENV_END = 51 - 3  # the 51st field of stat, counted from the one behind the name
 _NAMES = {
     b"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": "pinned",
     b"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "percentage",
@@ -33,6 +34,7 @@ _EXITED = Failure(Reason.EXITED, "the process has ended")
 _REUSED = Failure(Reason.PID_REUSED, "another process got the pid meanwhile")
 _HIDDEN = Failure(Reason.NO_PERMISSION, "the environment may not be read: podgpu needs CAP_SYS_PTRACE for it")
 _TOO_LARGE = Failure(Reason.TOO_LARGE, f"the environment has more than {_MOST >> 20} MiB, or too long a value")
+_STARTING = Failure(Reason.TRANSIENT, "the process is just being started")
 _OVERWRITTEN = Failure(Reason.UNREADABLE, "the process has written over its environment, as those do that set a title")
 
 
@@ -70,7 +72,7 @@ class EnvironSource:
             return _HIDDEN
         except (OSError, ValueError, IndexError) as error:
             return Failure(Reason.UNREADABLE, f"/proc/{pid}: {error}")
-        if known.outcome != _REUSED:
+        if known.outcome not in (_REUSED, _STARTING):
             self._known[pid] = known
         return known.outcome
 
@@ -88,7 +90,14 @@ def environment(root: bytes, pid: int, before: Stat) -> ClientEnvironment | Fail
         return _REUSED
     if after.exiting:
         return _EXITED  # its memory may be gone, and what was read empty for that
+    if not found and not _has_place(root, pid):
+        return _STARTING
     return found if isinstance(found, Failure) else ClientEnvironment(**found)
+
+
+def _has_place(root: bytes, pid: int) -> bool:
+    """Whether a process has been given a place for its environment: within exec it has none, and reads as empty."""
+    return read_whole(b"%b/%d/stat" % (root, pid)).rpartition(b")")[2].split()[_ENV_END] != b"0"
 
 
 def variables(root: bytes, pid: int, names: Mapping[bytes, str]) -> dict[str, str] | Failure:

@@ -164,7 +164,7 @@ def parse_leases(text: bytes) -> Mapping[str, NamespaceLease]:
     A container may have a released lease beside its present one; two present ones contradict each other.
     """
     content = _fields(json.loads(text))
-    if content.get("schemaVersion", 1) != 1:
+    if _whole(content.get("schemaVersion", 1), "schemaVersion") != 1:
         raise _FormError(f"schema version {content['schemaVersion']} is not known")
     leases: dict[str, NamespaceLease] = {}
     for item in _items(content.get("leases"), "leases"):
@@ -183,7 +183,7 @@ def parse_leases(text: bytes) -> Mapping[str, NamespaceLease]:
 
 def _lease(fields: Mapping[str, Any]) -> NamespaceLease:
     percent = fields.get("activeThreadPercent")
-    if percent not in (None, 0) and not 0 < _whole(percent, "activeThreadPercent") <= 100:
+    if percent is not None and not 0 <= _whole(percent, "activeThreadPercent") <= 100:
         raise _FormError(f"activeThreadPercent is {percent}")
     released = fields.get("releasedAt")
     return NamespaceLease(

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from exporter.clock import Clock
 from exporter.errors import Failure, Reason
-from exporter.model import CgroupMemory, ContainerMemory, ContainerRef, Device, LimitReading, Reading
+from exporter.model import Backend, CgroupMemory, ContainerMemory, ContainerRef, Device, LimitReading, Reading
 from exporter.sources import dmem
 from exporter.sources.container_cgroups import ContainerCgroups, Directories, own_directory
 from exporter.sources.library_use import LibraryUse
@@ -104,6 +104,7 @@ class MemoryLimits:
             self._ask(device, {ref: places[ref] for ref in devices[device] if ref in places}, own)
         found: dict[tuple[ContainerRef, str], ContainerMemory | Failure] = {}
         limited: list[bool | None] = []
+        backends = {device.uuid: Backend.DMEM for device in by_kernel}
         files = _Files()
         for device, key in by_kernel.items():
             for ref in devices[device] & places.keys():
@@ -114,7 +115,9 @@ class MemoryLimits:
             answer, _ = self._gpus[device.uuid].worker.answer(until=until)
             if answer is NO_GETTER:
                 self._without_getter = True
-            elif isinstance(answer, Failure):
+                continue
+            backends[device.uuid] = Backend.MISC
+            if isinstance(answer, Failure):
                 found |= {(ref, device.uuid): answer for ref in devices[device] & places.keys()}
                 limited.append(None)
             else:
@@ -122,7 +125,7 @@ class MemoryLimits:
                 limited.append(answer.own_limited)
         if self._without_getter and not by_kernel:
             return NO_GETTER
-        return LimitReading(_with_shared(found, devices), own_limited=_any(limited))
+        return LimitReading(_with_shared(found, devices), own_limited=_any(limited), backends=backends)
 
     def _regions(self) -> Collection[str]:
         """The GPUs whose memory the kernel counts; none where the kernel has no dmem controller."""

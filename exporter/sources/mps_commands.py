@@ -25,13 +25,15 @@ _LARGEST_UID = (1 << 32) - 2
 class Command:
     """One command of protocol 2 (a line of standard input) or 3 (arguments).
 
-    `speaks`: it always prints something, so that no output means that it was lost. `changes`: it is no mere question.
+    `speaks`: where it is understood it prints something. `changes`: it is no mere question. `server`: the pid of the
+    server (protocol 2) to which the daemon passes it on.
     """
 
     words: tuple[str, ...]
     protocol: int = 2
     speaks: bool = True
     changes: bool = False
+    server: int | None = None
 
     def __post_init__(self) -> None:
         if not self.words or not all(_WORD.fullmatch(word) for word in self.words):
@@ -56,7 +58,7 @@ def server_status(server: int) -> Command:
 
 def client_list(server: int) -> Command:
     """The pids of a server's clients, one per line, or nothing."""
-    return Command(("get_client_list", _pid(server)), speaks=False)
+    return Command(("get_client_list", _pid(server)), speaks=False, server=server)
 
 
 def default_percentage() -> Command:
@@ -66,7 +68,7 @@ def default_percentage() -> Command:
 
 def percentage(server: int) -> Command:
     """The share of a server's next clients."""
-    return Command(("get_active_thread_percentage", _pid(server)))
+    return Command(("get_active_thread_percentage", _pid(server)), server=server)
 
 
 def default_limit(ordinal: int) -> Command:
@@ -76,7 +78,7 @@ def default_limit(ordinal: int) -> Command:
 
 def limit(server: int, ordinal: int) -> Command:
     """The memory limit of a device for a server's next clients; nothing where none is set."""
-    return Command(("get_device_pinned_mem_limit", _pid(server), _ordinal(ordinal)), speaks=False)
+    return Command(("get_device_pinned_mem_limit", _pid(server), _ordinal(ordinal)), speaks=False, server=server)
 
 
 # Changes of protocol 2. Most are silent whether they worked or not: each is to be read back.
@@ -89,7 +91,7 @@ def set_default_percentage(share: float) -> Command:
 
 def set_percentage(server: int, share: float) -> Command:
     """Set the share, in percent, of a server's later clients."""
-    return Command(("set_active_thread_percentage", _pid(server), _share(share)), changes=True)
+    return Command(("set_active_thread_percentage", _pid(server), _share(share)), changes=True, server=server)
 
 
 def set_default_limit(ordinal: int, mebibytes: int) -> Command:
@@ -101,7 +103,7 @@ def set_default_limit(ordinal: int, mebibytes: int) -> Command:
 def set_limit(server: int, ordinal: int, mebibytes: int) -> Command:
     """Set the memory limit of a device for a server's later clients."""
     words = ("set_device_pinned_mem_limit", _pid(server), _ordinal(ordinal), _amount(mebibytes))
-    return Command(words, speaks=False, changes=True)
+    return Command(words, speaks=False, changes=True, server=server)
 
 
 def start_server(uid: int) -> Command:
@@ -116,7 +118,7 @@ def end() -> Command:
 
 def terminate_client(server: int, client: int) -> Command:
     """End a client's contexts. The last line is a CUDA result, 0 for success."""
-    return Command(("terminate_client", _pid(server), _pid(client)), changes=True)
+    return Command(("terminate_client", _pid(server), _pid(client)), changes=True, server=server)
 
 
 # Questions of protocol 3. With their header line, because columns are found by their names.

@@ -4,9 +4,11 @@ The control command takes the daemon's pipe directory from its environment and o
 (protocol 2) or its arguments (protocol 3). Each call is a process of its own, because several answers in one could not
 be told apart. Its exit code is not looked at.
 
-Daemons lose commands, without a word, when others talk to them at the same moment, and then print nothing, as they do
-for many an answer. So a command that may be silent is followed, in the same call, by one that never is: a daemon serves
-a call whole or not at all, and the second answer shows that the first was given.
+No answer is also what a daemon gives to a question for a limit that is not set, to one that it lost because somebody
+else asked at the same moment, and to one for a server that does not respond. With protocol 2 the three are told apart
+by witnesses: questions of the same call that are never answered with nothing. A daemon serves a call whole or not at
+all, so without the last witness the command was lost. What a server was asked is enclosed by questions for its share;
+if one of these has no answer, the server is busy.
 
 Guarantees: an answer by the deadline, waiting for others and repeating lost commands included; standard input is always
 closed, since the command waits for its end for ever; no child outlives its call; nothing but a `Command` is passed on.
@@ -92,8 +94,8 @@ class MpsControl:
     def _run(self, command: Command, until: float) -> Said | Failure:
         if command.protocol == 3:
             return run(self._binary, ("-p", "3", *command.words), self.pipe_directory, until=until, clock=self._clock)
-        lines = [command] if command.speaks else [command, _WITNESS]
-        text = "".join(f"{line}\n" for line in lines)
+        around = [mps_commands.percentage(command.server)] if command.server is not None and not command.speaks else []
+        text = "".join(f"{line}\n" for line in (*around, command, *around, _WITNESS))
         return run(self._binary, (), self.pipe_directory, text=text, until=until, clock=self._clock)
 
     def _explained(self, problem: Failure) -> Failure:
@@ -109,18 +111,29 @@ class MpsControl:
 
 
 def _answer(command: Command, said: Said) -> str | Failure:
-    out = said.out
-    if not command.speaks and command.protocol == 2:
-        before, _, last = out.rstrip("\n").rpartition("\n")
-        if isinstance(mps_text.ratio(last), Failure):
-            return _lost(command, said)
-        out = before
-    problem = mps_text.refusal(out)
+    """The answer to a command in what was said to it and to its witnesses."""
+    lines = said.out.strip("\n").split("\n")
+    if command.protocol == 2 and isinstance(mps_text.ratio(lines.pop()), Failure):
+        return _lost(command, said)
+    answer = "\n".join(lines)
+    problem = mps_text.refusal(answer)
     if problem is not None:
         return problem
-    if command.speaks and not out.strip():
-        return _lost(command, said)
-    return out
+    if command.protocol == 2 and command.server is not None and not command.speaks:
+        if len(lines) < 2 or not (mps_text.is_share(lines[0]) and mps_text.is_share(lines[-1])):
+            return _busy(command.server)
+        return "\n".join(lines[1:-1])
+    if answer.strip():
+        return answer
+    if command.protocol == 3 and said.err.strip():
+        return _lost(command, said)  # refused, in words that are not known
+    if command.speaks:
+        return _lost(command, said) if command.server is None else _busy(command.server)
+    return ""
+
+
+def _busy(server: int) -> Failure:
+    return Failure(Reason.BUSY, f"server {server} does not respond to its daemon")
 
 
 def _lost(command: Command, said: Said) -> Failure:

@@ -97,6 +97,11 @@ def status(text: str) -> ServerStatus:
     return _STATUSES.get(text.strip().lower(), ServerStatus.UNKNOWN)
 
 
+def is_share(line: str) -> bool:
+    """Whether a line is a share as protocol 2 prints it, with a decimal, and so not a pid."""
+    return "." in line and not isinstance(ratio(line), Failure)
+
+
 def ratio(text: str) -> float | Failure:
     """A share from its percentage, such as 33.3 or 30.00."""
     word = text.strip()

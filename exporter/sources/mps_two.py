@@ -136,6 +136,9 @@ class ProtocolTwo:
 
     def _share(self, percentage: Command, limit: Callable[[int], Command], ordinals: Sequence[int]) -> _Share:
         text = self._ask(percentage)
+        ratio = text if isinstance(text, Failure) else mps_text.ratio(text)
+        if isinstance(ratio, Failure):
+            return _Share(ratio, pinned=ratio)  # a server that does not respond has no limits to tell either
         limits: dict[int, PinnedLimit | None] = {}
         errors: list[Failure] = []
         for ordinal in ordinals:
@@ -146,7 +149,7 @@ class ProtocolTwo:
             else:
                 limits[ordinal] = pinned
         return _Share(
-            ratio=text if isinstance(text, Failure) else mps_text.ratio(text),
+            ratio,
             pinned=errors[0] if errors and not limits else MappingProxyType(limits),
             errors=tuple(errors),
         )

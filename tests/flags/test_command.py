@@ -74,7 +74,7 @@ def test_a_running_demo_shows_a_table_and_ends_cleanly(tmp_path, number):
         [*PODGPU, "demo"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
     ) as demo:
         shown = ""
-        while "metrics: http://127.0.0.1:" not in shown:
+        while "(free)" not in shown:
             line = demo.stdout.readline()
             assert line, demo.stderr.read()
             shown += line
@@ -82,7 +82,8 @@ def test_a_running_demo_shows_a_table_and_ends_cleanly(tmp_path, number):
         assert demo.wait(30) == 0
         assert "Traceback" not in demo.stderr.read()
     assert "research/llm-train-0/trainer" in shown
-    assert "25% of the slots" in shown
+    assert "http://127.0.0.1:" in shown
+    assert "GIVEN" in shown
     assert list(tmp_path.iterdir()) == []
     left = subprocess.run(["pgrep", "-f", str(tmp_path)], capture_output=True, text=True, check=False)
     assert left.stdout == ""

@@ -1,0 +1,35 @@
+"""A look at this node by a command that serves nobody: the exporter's sources and sampler, without its publishing."""
+
+import time
+
+from exporter.clock import Clock
+from exporter.readings import Readings
+from exporter.sampler import Sampler
+from exporter.service import sources
+from exporter.settings import Settings
+
+_PATIENCE = 3.0  # seconds for sources of pods that are followed in the background to be heard
+
+
+def observer(settings: Settings) -> Sampler:
+    """A sampler of this node, to be asked for readings and snapshots."""
+    clock = Clock()
+    return Sampler(
+        sources(settings, clock),
+        interval=settings.interval,
+        deadline=settings.deadline,
+        clock=clock,
+        publish=lambda _snapshot, _totals: None,
+        annotation_prefix=settings.annotation_prefix,
+    )
+
+
+def first_readings(sampler: Sampler) -> Readings:
+    """Readings, once the pods are known or it has taken too long."""
+    until = time.monotonic() + _PATIENCE
+    while True:
+        readings = sampler.readings()
+        names = readings.names.value
+        if (names is not None and names.stale is None) or time.monotonic() > until:
+            return readings
+        time.sleep(0.1)
