@@ -10,13 +10,14 @@ from simulator.scenario import Daemon, Process, Scenario
 
 _SERVER = "nvidia-cuda-mps-server"
 _OUTSIDE = "none"
+_DOOR = "door"
 
 
 def world_of(scenario: Scenario, paths: Paths, running: Sequence[Running]) -> World:
     """The world while these processes run."""
     clients = []
     for entry in running:
-        pipe = _pipe(scenario, paths, entry.process)
+        pipe = _pipe(scenario, paths, entry)
         if pipe is not None:
             process = entry.process
             clients.append(
@@ -35,10 +36,17 @@ def is_server(process: Process) -> bool:
     return process.command[0].endswith(_SERVER)
 
 
-def _pipe(scenario: Scenario, paths: Paths, process: Process) -> str | None:
-    """The pipe directory of a process, on the host: by default that of the only daemon, for a GPU shared by MPS."""
+def _pipe(scenario: Scenario, paths: Paths, entry: Running) -> str | None:
+    """The pipe directory of a process, on the host: by default that of the only daemon, for a GPU shared by MPS.
+
+    `door` is what the enforcer opens to its container.
+    """
+    process = entry.process
     if process.pipe == _OUTSIDE or is_server(process):
         return None
+    if process.pipe == _DOOR and entry.pod is not None and entry.container is not None:
+        doors = pipe_directory(paths, scenario.mps[0]) / ".doors"
+        return str((doors / entry.pod.uid / entry.container.name).resolve())
     if process.pipe:
         return str((paths.run / process.pipe).resolve())
     if scenario.gpus[process.gpu].sharing == "mps" and len(scenario.mps) == 1:

@@ -8,6 +8,7 @@ says at a time; readers see each change whole. Run as a program, it advances the
 """
 
 import argparse
+import os
 import shutil
 import signal
 import sys
@@ -48,6 +49,8 @@ class Node:
         self._handed_out = allocation.handed_out(scenario)
         self._live_pods: dict[str, Pod] = {}
         self._live_pids: set[int] = set()
+        self._let_in: set[str] = set()  # uids of pods whose gate has opened
+        self._started: dict[int, int] = {}  # when processes of such pods began, in clock ticks after boot
         self._mps_world: world.World | None = None
         self._mps_faults: tuple[world.Fault, ...] = ()
         self._now = 0.0
@@ -107,11 +110,18 @@ class Node:
     def _present(self, seconds: float) -> tuple[list[Pod], list[Running]]:
         """The pods and processes that exist at a time."""
         pods = [pod for pod in self.scenario.pods if pod.start <= seconds < pod.end]
-        running = [entry for entry in self._running(pods) if entry.process.start <= seconds < entry.process.end]
+        begun = [pod for pod in pods if not self._waits(pod)]
+        running = [entry for entry in self._running(begun) if entry.process.start <= seconds < entry.process.end]
         if self.scenario.mps:
             ended = world.terminated(self.paths.mps_world)
             running = [entry for entry in running if entry.pid not in ended]
         return pods, running
+
+    def _waits(self, pod: Pod) -> bool:
+        """Whether a pod's gate is shut: it opens with the pod's receipt, and stays open."""
+        if pod.gated and pod.uid not in self._let_in and (self.paths.receipts / f"{pod.uid}.json").exists():
+            self._let_in.add(pod.uid)
+        return pod.gated and pod.uid not in self._let_in
 
     def _running(self, pods: list[Pod]) -> Iterator[Running]:
         for pod in pods:
@@ -166,7 +176,10 @@ class Node:
         argv = entry.process.command
         name = argv[0].rpartition("/")[2]
         of = entry.process
-        return procfs.Process(entry.pid, _STARTED, name, argv, text, environ=of.environ, uid=of.uid)
+        started = _STARTED
+        if entry.pod is not None and entry.pod.gated:
+            started = self._started.setdefault(entry.pid, _ticks())
+        return procfs.Process(entry.pid, started, name, argv, text, environ=of.environ, uid=of.uid)
 
     def _put_mps(self, running: list[Running]) -> None:
         """Show the control daemons who runs, and nobody those that were killed."""
@@ -180,9 +193,14 @@ class Node:
 
     def _put_pods(self, pods: list[Pod]) -> None:
         fresh = [pod for pod in pods if pod.uid not in self._live_pods]
+        for pod in pods:
+            if self._waits(pod):
+                self._cgroups.put(self._cgroup(pod, pod.containers[0]).pod_path)
+            elif pod in fresh or pod.gated:
+                for container in pod.containers:
+                    self._cgroups.put(self._cgroup(pod, container).path)
         for pod in fresh:
             for container in pod.containers:
-                self._cgroups.put(self._cgroup(pod, container).path)
                 if "logs" in self.scenario.pods_sources:
                     self._podlogs.put(
                         pod.namespace,
@@ -210,7 +228,7 @@ class Node:
         self._live_pods = live_pods
 
     def _pod_objects(self, pods: list[Pod]) -> list[dict[str, Any]]:
-        return [pod_object(pod, node=claims.NODE) for pod in pods]
+        return [pod_object(pod, node=claims.NODE, waiting=self._waits(pod)) for pod in pods]
 
     def kubelet_state(self, seconds: float = 0) -> kubelet.State:
         """What the kubelet says at a time."""
@@ -254,6 +272,11 @@ class Node:
             }
             for claim in container.claims
         ]
+
+
+def _ticks() -> int:
+    """Now, in clock ticks after boot, as the kernel counts when a process began."""
+    return int(time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK"))
 
 
 def _devices(by_resource: Mapping[str, list[str]]) -> list[kubelet.Devices]:

@@ -81,6 +81,16 @@ class Paths:
         return self.root / "mps.json"
 
     @property
+    def enforcer_state(self) -> Path:
+        """Where the node's enforcer keeps its records."""
+        return self.run / "podgpu" / "enforcer"
+
+    @property
+    def receipts(self) -> Path:
+        """Where the node's enforcer writes the receipts that gates wait for."""
+        return self.run / "podgpu" / "receipts"
+
+    @property
     def logs(self) -> Path:
         """Stands for /var/log."""
         return self.root / "log"

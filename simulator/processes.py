@@ -139,6 +139,27 @@ class Processes:
             errors=errors,
         )
 
+    def enforcer(
+        self, paths: Paths, *flags: str, address: str, errors: IO[bytes] | int | None = None
+    ) -> subprocess.Popen[bytes]:
+        """The enforcer on the node, unchanged."""
+        for folder in (paths.enforcer_state, paths.receipts):
+            folder.parent.mkdir(parents=True, exist_ok=True)
+        return self.start(
+            "exporter",
+            "enforcer",
+            *exporter_flags(paths, address=address),
+            *enforcer_flags(paths),
+            *flags,
+            environment=exporter_environment(paths),
+            errors=errors,
+        )
+
+
+def enforcer_flags(paths: Paths) -> Sequence[str]:
+    """The flags that point an enforcer at a simulated node."""
+    return (f"--path.state={paths.enforcer_state}", f"--path.receipts={paths.receipts}")
+
 
 def exporter_flags(paths: Paths, *, address: str) -> Sequence[str]:
     """The flags that point an exporter at a simulated node."""

@@ -122,7 +122,10 @@ class Owner:
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """One pod, present from `start` until `end` (seconds). `memory_limit` is that of its own cgroup, in bytes."""
+    """One pod, present from `start` until `end` (seconds). `memory_limit` is that of its own cgroup, in bytes.
+
+    `gated`: it has a gate, an init container after which its containers start when the enforcer has written a receipt.
+    """
 
     namespace: str
     name: str
@@ -136,6 +139,7 @@ class Pod:
     owner: Owner | None = None
     priority_class: str = ""
     memory_limit: int | None = None
+    gated: bool = False
 
     @property
     def uid(self) -> str:
@@ -246,4 +250,5 @@ class Scenario:
     pods_sources: tuple[str, ...] = ("logs",)  # from where an exporter can learn of the pods: kubelet, api, logs
     dmem: bool = False  # the kernel has the dmem controller
     mps: tuple[Daemon, ...] = ()
+    enforcer: tuple[str, ...] | None = None  # the flags of the node's enforcer; None: it has none
     memory_limits: str = "off"  # who keeps limits of GPU memory by cgroup: dmem, misc (the driver's own table), off

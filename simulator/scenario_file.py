@@ -129,6 +129,7 @@ def _scenario(name: str, section: _Section) -> Scenario:
         gpus=gpus,
         pods=tuple(pod for entry in section.sections("pods") for pod in _pods(entry, gpus)),
         host=tuple(_process(entry, gpus) for entry in section.sections("host")),
+        enforcer=_enforcer(section),
         mps=tuple(_daemon(entry, gpus) for entry in section.sections("mps")),
         pods_sources=tuple(section.get("pods_sources", ["logs"])),
         dmem=section.truth("dmem"),
@@ -219,9 +220,19 @@ def _pods(section: _Section, gpus: tuple[Gpu, ...]) -> list[Pod]:
         owner=_owner(section),
         priority_class=str(section.get("priority_class", "")),
         memory_limit=_limit(section),
+        gated=bool(section.get("gated", False)),
     )
     section.end()
     return [pod] if count == 1 else [replace(pod, name=f"{pod.name}-{number}") for number in range(count)]
+
+
+def _enforcer(section: _Section) -> tuple[str, ...] | None:
+    flags = section.optional("enforcer")
+    if flags is None:
+        return None
+    if not isinstance(flags, list) or not all(isinstance(flag, str) for flag in flags):
+        raise ScenarioError(f"{section.place}: enforcer should be a list of flags, such as [--mode=enforce]")
+    return tuple(flags)
 
 
 def _owner(section: _Section) -> Owner | None:

@@ -19,11 +19,12 @@ from exporter.sources.mps_text import ClientRow, NamespaceRow
 def ensure_namespace(action: EnsureNamespace, daemon: Telling) -> Outcome:
     """Make a namespace where it is missing, and set both its values. Raises ValueError on values that can't be."""
     create = mps_commands.create_namespace(action.name, action.server)
-    change = mps_commands.set_namespace(action.name, action.server, mebibytes=action.mebibytes, share=action.percentage)
     row = _namespace(action, daemon)
     for _ in range(TRIES):
         if isinstance(row, Failure) or (row is not None and _has(row, action)):
             break
+        share = None if row is not None and _has_share(row, action) else action.percentage
+        change = mps_commands.set_namespace(action.name, action.server, mebibytes=action.mebibytes, share=share)
         for command in (change,) if row is not None else (create, change):
             said = daemon.ask(command)
             if isinstance(said, Failure) and is_silent(said):
@@ -98,8 +99,12 @@ def _inside(action: EnsureNamespace | RemoveNamespace, clients: tuple[ClientRow,
 
 
 def _has(row: NamespaceRow, action: EnsureNamespace) -> bool:
-    share = isinstance(row.ratio, float) and round(row.ratio * 100) == action.percentage
-    return share and isinstance(row.pinned, PinnedLimit) and shows(row.pinned, action.mebibytes)
+    limit = isinstance(row.pinned, PinnedLimit) and shows(row.pinned, action.mebibytes)
+    return limit and _has_share(row, action)
+
+
+def _has_share(row: NamespaceRow, action: EnsureNamespace) -> bool:
+    return isinstance(row.ratio, float) and round(row.ratio * 100) == action.percentage
 
 
 def _shown(row: NamespaceRow) -> str:

@@ -148,16 +148,20 @@ def create_namespace(name: str, server: str) -> Command:
     return Command(words, protocol=3, speaks=False, changes=True)
 
 
-def set_namespace(name: str, server: str, *, mebibytes: int, share: int) -> Command:
-    """Set a namespace's memory limit for each client and device, and its share in whole percent."""
-    words = (
+def set_namespace(name: str, server: str, *, mebibytes: int, share: int | None) -> Command:
+    """Set a namespace's memory limit for each client and device, and its share in whole percent.
+
+    A share can't be set while the namespace has clients, not even to what it is; None leaves it.
+    """
+    words: tuple[str, ...] = (
         "namespace",
         "set",
         _name(name),
         f"--server={_name(server)}",
         f"--pinned-memory-limit={_amount(mebibytes)}",
-        f"--active-thread-percentage={_whole(share, 1, 100)}",
     )
+    if share is not None:
+        words = (*words, f"--active-thread-percentage={_whole(share, 1, 100)}")
     return Command(words, protocol=3, speaks=False, changes=True)
 
 
