@@ -160,7 +160,8 @@ def _run(command: Sequence[str], *, cwd: Path) -> None:
         raise FetchError(f"{command[0]}: {' '.join(' '.join(said).split())}")
 
 
-def _codename() -> str:
+def codename() -> str:
+    """The machine's release, such as bookworm; empty where nothing tells."""
     fields = dict(line.partition("=")[::2] for line in _RELEASE.read_text().splitlines()) if _RELEASE.exists() else {}
     return fields.get("VERSION_CODENAME", "").strip('"')
 
@@ -178,7 +179,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if given.programs and all(find(program) for program in given.programs):
         return 0
     try:
-        sources = release_sources(machine_sources(), codename=_codename(), suite=given.suite, component=given.component)
+        sources = release_sources(machine_sources(), codename=codename(), suite=given.suite, component=given.component)
         files = fetch(given.packages, into=given.into, sources=sources, with_dependencies=given.with_dependencies)
     except (FetchError, OSError) as error:
         print(f"tools.debian_packages: {' '.join(given.packages)}: {error}", file=sys.stderr)
