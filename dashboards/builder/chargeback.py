@@ -20,10 +20,10 @@ from dashboards.builder.selectors import CONTAINERS, DEVICES, NAMESPACES
 METHODS = ("idle-separate", "idle-proportional", "idle-even")
 _GIB_HOURS = "/ 3600 / 2^30"
 _COMMITTED = f"podgpu_container_memory_committed_byte_seconds_total{CONTAINERS}"
-_CHARGED = 'namespace_gpu:podgpu_charged_byte_seconds:increase1h{cluster=~"$cluster",gpu_uuid=~"$gpu",method="$method"}'
-_CHARGED_HOURS = 'namespace:podgpu_charged_gpu_hours:increase1h{cluster=~"$cluster",method="$method"}'
-# A charge of the last hour is known each minute, so each minute is in 60 of them.
-_OVER_THE_RANGE = "[$__range:1m]"
+_CHARGED = 'namespace_gpu:podgpu_charged_byte_seconds:increase5m{cluster=~"$cluster",gpu_uuid=~"$gpu",method="$method"}'
+_CHARGED_HOURS = 'namespace:podgpu_charged_gpu_hours:increase5m{cluster=~"$cluster",method="$method"}'
+# Charges are of five minutes; one value every five minutes has each of them once.
+_WINDOWS = "[$__range:5m]"
 
 
 def _committed(by: str) -> str:
@@ -54,8 +54,8 @@ def dashboard() -> Json:
             stat(
                 "Idle",
                 "The part of the capacity that nobody committed, and that was no overhead.",
-                f"sum(sum_over_time(gpu:podgpu_idle_byte_seconds:increase1h{DEVICES}{_OVER_THE_RANGE}))\n"
-                f"/ sum(sum_over_time(gpu:podgpu_device_memory_byte_seconds:increase1h{DEVICES}{_OVER_THE_RANGE}))",
+                f"sum(sum_over_time(gpu:podgpu_idle_byte_seconds:increase5m{DEVICES}{_WINDOWS}))\n"
+                f"/ sum(sum_over_time(gpu:podgpu_device_memory_byte_seconds:increase5m{DEVICES}{_WINDOWS}))",
                 unit=RATIO,
             ),
             stat(
@@ -81,10 +81,10 @@ def dashboard() -> Json:
                 "By namespace",
                 "What each namespace is charged by the chosen method (docs/chargeback.md): GiB-hours, and the same as "
                 "a part of each GPU. The lines __idle__ and __overhead__ are no namespaces; with them the sum is the "
-                "capacity. Each value is made of charges of whole hours, so the ends of the period are blurred by up "
-                "to one.",
-                Query(f"sum by (namespace) (sum_over_time({_CHARGED}{_OVER_THE_RANGE})) / 60 {_GIB_HOURS}", "Memory"),
-                Query(f"sum by (namespace) (sum_over_time({_CHARGED_HOURS}{_OVER_THE_RANGE})) / 60", "GPU-hours"),
+                "capacity. It is made of charges of five minutes, so the ends of the period are blurred by up to as "
+                "much.",
+                Query(f"sum by (namespace) (sum_over_time({_CHARGED}{_WINDOWS})) {_GIB_HOURS}", "Memory"),
+                Query(f"sum by (namespace) (sum_over_time({_CHARGED_HOURS}{_WINDOWS}))", "GPU-hours"),
                 labels=["namespace"],
                 units={"Memory": GIB_HOURS, "GPU-hours": HOURS},
                 sort="Memory",
@@ -126,7 +126,7 @@ def dashboard() -> Json:
             table(
                 "By team",
                 "Committed GiB-hours by the pods' label `team`, which the exporter shows when it is started with "
-                "--pods.label=team.",
+                "--pods.label=team. An empty team: the pod has no such label.",
                 Query(
                     f"sum by (label_team) (\n{_committed('cluster, namespace, pod')}\n"
                     "* on (cluster, namespace, pod) group_left (label_team)\n"
@@ -170,8 +170,7 @@ def dashboard() -> Json:
                 "Slot-hours",
                 "The part of each GPU's slots that each namespace held, in GPU-hours.",
                 Query(
-                    f"sum by (namespace) (sum_over_time(podgpu_container_share_ratio{CONTAINERS}{_OVER_THE_RANGE}))"
-                    " / 60",
+                    f"sum by (namespace) (sum_over_time(podgpu_container_share_ratio{CONTAINERS}[$__range:1m])) / 60",
                     "{{namespace}}",
                 ),
                 unit=HOURS,

@@ -132,14 +132,14 @@ def dashboard() -> Json:
                 most=1,
             ),
         ],
-        widths=[10, 6, 8],
+        widths=[12, 6, 6],
     )
     mps = Row(
         "MPS",
         8,
         [
             stat(
-                "Daemons that don't answer",
+                "Daemons down",
                 "MPS control daemons that did not answer in the last cycle.",
                 f"count(podgpu_mps_daemon_up{CLUSTER} == 0) or vector(0)",
                 steps=NOTHING_IS_GOOD,
@@ -148,18 +148,18 @@ def dashboard() -> Json:
                 "Servers",
                 "The state that each MPS server is in, and its clients.",
                 Query(
-                    "sum by (node, pipe_directory, server, state) (\n"
+                    "sum by (node, server, state) (\n"
                     f"podgpu_mps_server_clients{CLUSTER}\n"
                     "* on (cluster, job, instance, pipe_directory, server) group_left (state)\n"
                     f"(podgpu_mps_server_state{CLUSTER} == 1)\n)",
-                    "Clients now",
+                    "Clients",
                 ),
-                labels=["node", "pipe_directory", "server", "state"],
-                units={"Clients now": COUNT},
-                sort="Clients now",
+                labels=["node", "server", "state"],
+                units={"Clients": COUNT},
+                sort="Clients",
             ),
             timeseries(
-                "Clients",
+                "Clients over time",
                 "Clients of the servers of each MPS daemon.",
                 Query(f"sum by (node, pipe_directory) (podgpu_mps_server_clients{CLUSTER})", _DAEMON),
                 unit=COUNT,
@@ -181,7 +181,7 @@ def dashboard() -> Json:
                 unit=BYTES,
             ),
         ],
-        widths=[3, 6, 5, 5, 5],
+        widths=[4, 5, 5, 5, 5],
     )
     health = Row(
         "Health of the measurement",
@@ -210,6 +210,7 @@ def dashboard() -> Json:
                 "Part of the time in which nothing could be added to the byte-second counters.",
                 Query(f"rate(podgpu_sampling_gap_seconds_total{CLUSTER}[$__rate_interval])", "{{node}} {{instance}}"),
                 unit=RATIO,
+                most=1,
             ),
         ],
     )

@@ -142,7 +142,7 @@ def dashboard() -> Json:
                 Query(
                     "min by (namespace, pod, container, gpu) "
                     + of_containers("podgpu_container_mps_active_thread_ratio"),
-                    _CONTAINER,
+                    "{{namespace}}/{{pod}} GPU {{gpu}}",
                 ),
                 unit=RATIO,
                 most=1,

@@ -68,7 +68,7 @@ def timeseries(
     custom: Json = {
         "drawStyle": "line",
         "lineWidth": 1,
-        "fillOpacity": 60 if stacked else 8,
+        "fillOpacity": 60 if stacked else 0,
         "showPoints": "never",
         "spanNulls": False,
         "stacking": {"mode": "normal" if stacked else "none", "group": "A"},
@@ -99,6 +99,7 @@ def bars(title: str, description: str, query: Query, *, unit: str, most: float |
         "orientation": "horizontal",
         "showUnfilled": True,
         "valueMode": "color",
+        "text": {"titleSize": 13, "valueSize": 15},
         "reduceOptions": {"calcs": ["lastNotNull"], "fields": "", "values": False},
     }
     return panel

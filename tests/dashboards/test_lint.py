@@ -106,7 +106,7 @@ def test_counters_are_rated_and_nothing_else_is(file, panel, target):
 @each_target
 def test_ranges_follow_the_dashboard(file, panel, target):
     for written in re.findall(r"\[([^\]]+)\]", target["expr"]):
-        assert written in ("$__rate_interval", "$__range", "$__range:1m")
+        assert written in ("$__rate_interval", "$__range", "$__range:1m", "$__range:5m")
     if panel["type"] == "timeseries":
         assert "$__range" not in target["expr"], "each point would be the whole range's"
 

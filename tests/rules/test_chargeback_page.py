@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.rules.conftest import GROUPS
-from tests.rules.test_recording import GIB, METHODS, charged, growing, level, node
+from tests.rules.test_recording import GIB, METHODS, charged, growing, hour, level, node
 from tests.rules.timelines import CONTAINER, DEVICE
 
 PAGE = (Path(__file__).parents[2] / "docs" / "chargeback.md").read_text()
@@ -39,7 +39,7 @@ def test_the_example_is_what_the_rules_compute(promtool, example):
         if row[0] != "sum" and value != "-"
     }
     sums = {f'{{method="{m}"}}': float(value) for m, value in zip(METHODS, rows[-1][1:], strict=True)}
-    charges = "namespace_gpu:podgpu_charged_byte_seconds:increase1h"
+    charges = hour("namespace_gpu:podgpu_charged_byte_seconds")
     assert (
         promtool(
             node(
@@ -61,13 +61,13 @@ def test_the_example_of_too_many_promises(promtool):
         for method in METHODS
         for name, value in zip(promised, paid, strict=True)
     }
-    charges = 'namespace_gpu:podgpu_charged_byte_seconds:increase1h{namespace!~"__.*"}'
+    charges = 'sum_over_time(namespace_gpu:podgpu_charged_byte_seconds:increase5m{namespace!~"__.*"}[59m:5m])'
     assert (
         promtool(
             node(
                 charged(DEVICE, 2, promised),
                 (f"round(sum by (method, namespace) ({charges}) / 3600 / 2^30, 0.0001)", expected),
-                ("round(sum(gpu:podgpu_idle_byte_seconds:increase1h))", {"{}": 0}),
+                (f"round(sum({hour('gpu:podgpu_idle_byte_seconds')}))", {"{}": 0}),
             )
         )
         == ""
@@ -77,7 +77,7 @@ def test_the_example_of_too_many_promises(promtool):
 def test_the_gpu_hours_of_the_example(promtool, example):
     said = re.search(r"`research` ([\d.]+) of an hour by `idle-separate`, ([\d.]+) .*?, ([\d.]+) by", PAGE).groups()
     expected = {f'{{method="{method}"}}': float(hours) for method, hours in zip(METHODS, said, strict=True)}
-    hours = 'namespace:podgpu_charged_gpu_hours:increase1h{namespace="research"}'
+    hours = 'sum_over_time(namespace:podgpu_charged_gpu_hours:increase5m{namespace="research"}[59m:5m])'
     assert promtool(node(example, (f"round(sum by (method) ({hours}), 0.0001)", expected))) == ""
 
 
@@ -91,14 +91,14 @@ def test_four_pods_with_a_quarter_each_add_up_to_one_gpu_hour(promtool):
         ),
     ]
     expected = {f'{{method="{method}"}}': 1 for method in METHODS}
-    hours = 'namespace:podgpu_charged_gpu_hours:increase1h{namespace="research"}'
+    hours = 'sum_over_time(namespace:podgpu_charged_gpu_hours:increase5m{namespace="research"}[59m:5m])'
     assert promtool(node(series, (f"round(sum by (method) ({hours}), 0.000001)", expected))) == ""
 
 
-def test_a_day_is_the_sum_of_its_hours(promtool, example):
-    """24 hours of the example, from full hour to full hour."""
-    day = next(query for query in queries() if "[1d:1h]" in query and "2^30" in query)
-    test = node(example, (f"round({day}, 0.01)", {}), at=24 * 60)
+def test_a_day_is_24_times_the_example(promtool, example):
+    """24 hours of the example that ends after 26: what was before is not in the sum."""
+    day = next(query for query in queries() if "[23h59m:5m]" in query and "2^30" in query)
+    test = node(example, (f"round({day}, 0.01)", {}), at=26 * 60)
     _, *rows = table("charges")
     test["promql_expr_test"][0]["exp_samples"] = [
         {"labels": f'{{method="{method}",namespace="{row[0]}"}}', "value": 24 * float(value)}

@@ -58,7 +58,7 @@ def test_recorded_names_say_their_level_and_operation():
         level, _, operation = name.split(":")
         assert LEVELS[level] <= labels, name
         assert not ABOVE.get(level, set()) & labels, name
-        assert re.fullmatch(r"sum|max|share|info|increase1h", operation), name
+        assert re.fullmatch(r"sum|max|share|info|increase5m", operation), name
 
 
 def test_a_name_is_recorded_once_for_each_set_of_static_labels():

@@ -187,6 +187,11 @@ _device = st.tuples(
 )
 
 
+def hour(recorded):
+    """The twelve windows of five minutes of a whole hour."""
+    return f"sum_over_time({recorded}:increase5m[59m:5m])"
+
+
 def charged(device, overhead, committed, *, capacity=80, exporter=""):
     """The counters of one device on which so many GiB were held for an hour, seen by an exporter's pod."""
     seen = {**device, "namespace": "monitoring", "pod": exporter} if exporter else device
@@ -217,7 +222,7 @@ def test_the_charges_of_each_method_add_up_to_the_capacity(promtool, devices):
         for number, (overhead, committed) in enumerate(devices)
         for one in charged({**DEVICE, "gpu": str(number), "gpu_uuid": f"GPU-{number}"}, overhead, committed)
     ]
-    total = "sum by (gpu_uuid, method) (namespace_gpu:podgpu_charged_byte_seconds:increase1h)"
+    total = f"sum by (gpu_uuid, method) ({hour('namespace_gpu:podgpu_charged_byte_seconds')})"
     each = {
         f'{{gpu_uuid="GPU-{number}",method="{method}"}}': 80 for number in range(len(devices)) for method in METHODS
     }
@@ -226,9 +231,9 @@ def test_the_charges_of_each_method_add_up_to_the_capacity(promtool, devices):
             node(
                 series,
                 (f"round({total} / 3600 / 2^30, 0.0001)", each),
-                none("namespace_gpu:podgpu_charged_byte_seconds:increase1h < 0"),
+                none("namespace_gpu:podgpu_charged_byte_seconds:increase5m < 0"),
                 (
-                    "round(sum by (method) (namespace:podgpu_charged_gpu_hours:increase1h), 0.0001)",
+                    f"round(sum by (method) ({hour('namespace:podgpu_charged_gpu_hours')}), 0.0001)",
                     {f'{{method="{method}"}}': len(devices) for method in METHODS},
                 ),
             )
@@ -253,8 +258,9 @@ def test_an_exporter_with_a_new_address_goes_on_with_the_same_bill(promtool):
         if "capacity" not in one.text:
             later = one.values([("well", 31)]).split()
             test["input_series"].append({"series": one.text, "values": f"_x30 {' '.join(later)}"})
-    shares = "sum by (namespace) (namespace_gpu:podgpu_charged_byte_seconds:increase1h{method='idle-separate'})"
-    whole = "scalar(sum(gpu:podgpu_device_memory_byte_seconds:increase1h))"
+    charges = "sum_over_time(namespace_gpu:podgpu_charged_byte_seconds:increase5m{method='idle-separate'}[59m:5m])"
+    shares = f"sum by (namespace) ({charges})"
+    whole = f"scalar(sum({hour('gpu:podgpu_device_memory_byte_seconds')}))"
     test["promql_expr_test"] = [
         {
             "expr": f"round({shares} / {whole}, 0.0001)",

@@ -40,7 +40,7 @@ function Numbers({ panel, series, width, height }) {
 function Bars({ panel, series, width, height }) {
   const theme = useTheme2();
   const bars = ofNow(panel, series, theme);
-  const each = Math.min(64, Math.floor(height / bars.length) - 6);
+  const each = Math.min(36, Math.floor(height / bars.length) - 6);
   const most = Math.max(...bars.map((bar) => bar.display.numeric));
   return bars.map(({ field, processor, display }, index) => (
     <div key={index} style={{ marginBottom: 6 }}>
@@ -51,6 +51,7 @@ function Bars({ panel, series, width, height }) {
         display={processor}
         orientation={VizOrientation.Horizontal}
         displayMode={panel.options.displayMode}
+        text={panel.options.text}
         valueDisplayMode={panel.options.valueMode}
         showUnfilled
         width={width}
