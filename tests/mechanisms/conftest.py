@@ -163,3 +163,16 @@ def node(short_tmp: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[MpsNode]:
     found = MpsNode(short_tmp, monkeypatch)
     yield found
     found.kill()
+
+
+@pytest.fixture
+def script(short_tmp: Path) -> Callable[[str], str]:
+    """Makes a control command of a shell's text."""
+
+    def make(body: str) -> str:
+        path = short_tmp / "played"
+        path.write_text(f"#!/bin/sh\n{body}\n")
+        path.chmod(0o755)
+        return str(path)
+
+    return make
