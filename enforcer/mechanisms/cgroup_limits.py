@@ -21,11 +21,12 @@ from enforcer.outcomes import Done, Outcome, Pending
 from exporter.clock import Clock
 from exporter.errors import Failure, Reason
 from exporter.model import CgroupMemory, Device
+from exporter.sources import dmem
 from exporter.sources.container_cgroups import ContainerCgroups
-from exporter.sources.dmem import EVERYTHING
 from exporter.sources.library_use import LibraryUse
 from exporter.sources.memory_limits import MemoryLimits
 from exporter.sources.nvml_codes import CodeClass, classify, failure
+from exporter.sources.procfs import read_whole
 
 _CALL = "nvmlDeviceSetMemoryLimits_v1"
 
@@ -76,6 +77,10 @@ class CgroupLimits:
                 return gone
             if hard is None and refusal is None:
                 return Done(f"no limit of its own on {level.gpu_uuid}")
+            if self._by_kernel(device):
+                return Failure(
+                    Reason.MISSING, f"{directory} has no dmem files: no cgroup.subtree_control above it has +dmem"
+                )
             return refusal or Failure(Reason.INCONSISTENT, f"{_CALL}: {directory}: no limit is there to be read back")
         if memory.hard == hard:
             return Done(f"{_shown(hard)} on {level.gpu_uuid}, {memory.charged} bytes in use")
@@ -92,6 +97,14 @@ class CgroupLimits:
         if found is None or isinstance(found, Failure):
             return found
         return found.own if level.ref.container_id else found.pod
+
+    def _by_kernel(self, device: Device) -> bool:
+        """Whether the kernel's controller counts the GPU's memory."""
+        try:
+            capacity = read_whole(os.fsencode(self._root / "dmem.capacity"))
+        except OSError:
+            return False
+        return dmem.region(device.pci_bus_id) in dmem.regions(capacity)
 
     def _directory(self, level: Level) -> str | Failure:
         try:
@@ -116,7 +129,7 @@ def _set_limit(handle: object, directory: str, hard: int | None) -> tuple[Device
     bus_id = pynvml.nvmlDeviceGetPciInfo(handle).busId
     device = Device(0, pynvml.nvmlDeviceGetUUID(handle), "", pci_bus_id=bus_id)
     wanted = pynvml.c_nvmlSetMemoryLimits_v1_t(
-        nameSpace=os.fsencode(directory), softLimit=0, hardLimit=EVERYTHING if hard is None else hard
+        nameSpace=os.fsencode(directory), softLimit=0, hardLimit=dmem.EVERYTHING if hard is None else hard
     )
     try:
         pynvml.nvmlDeviceSetMemoryLimits_v1(handle, wanted)

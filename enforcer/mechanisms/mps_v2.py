@@ -20,6 +20,7 @@ from exporter.sources.mps_commands import Command
 T = TypeVar("T")
 
 _ROUNDED = 0.06  # percent; daemons keep one decimal
+_IN_VAIN = frozenset({Reason.NOT_FOUND, Reason.BUSY})  # what is said of a server that has gone, or hangs
 _SUCCESS = "0"  # the CUDA result that terminate_client prints last
 
 
@@ -64,7 +65,7 @@ def set_values(
     for _ in range(TRIES):
         answers = [daemon.ask(command) for command in (limit, share, shown_limit, shown_share)]
         for answer in answers:
-            if isinstance(answer, Failure) and (is_silent(answer) or answer.reason is Reason.NOT_FOUND):
+            if isinstance(answer, Failure) and (is_silent(answer) or answer.reason in _IN_VAIN):
                 return answer
         pinned, ratio = _read(answers[2], mps_text.pinned), _read(answers[3], mps_text.ratio)
         right = isinstance(pinned, PinnedLimit) and shows(pinned, mebibytes)

@@ -20,6 +20,9 @@ def ensure_namespace(action: EnsureNamespace, daemon: Telling) -> Outcome:
     """Make a namespace where it is missing, and set both its values. Raises ValueError on values that can't be."""
     create = mps_commands.create_namespace(action.name, action.server)
     row = _namespace(action, daemon)
+    if isinstance(row, Failure):
+        return row
+    refused = ""
     for _ in range(TRIES):
         if isinstance(row, Failure) or (row is not None and _has(row, action)):
             break
@@ -29,19 +32,23 @@ def ensure_namespace(action: EnsureNamespace, daemon: Telling) -> Outcome:
             said = daemon.ask(command)
             if isinstance(said, Failure) and is_silent(said):
                 return _unsure(action, said)
+            refused = f" ({said.detail})" if isinstance(said, Failure) else refused
         row = _namespace(action, daemon)
     if isinstance(row, Failure):
         return _unsure(action, row)
     if row is not None and _has(row, action):
         return Done(f"namespace {action.name}: {action.mebibytes} MiB, {action.percentage} %")
     if row is None:
-        return Failure(Reason.COMMAND_LOST, f"namespace {action.name} was made {TRIES} times, and is not there")
+        return Failure(
+            Reason.COMMAND_LOST, f"namespace {action.name} was made {TRIES} times, and is not there{refused}"
+        )
     found = f"namespace {action.name} has {_shown(row)}"
     clients = _clients(daemon)
     if not isinstance(clients, Failure) and _inside(action, clients):
-        return Pending(f"{found}, which its clients keep from being changed")
+        return Pending(f"{found}, which its clients keep from being changed{refused}")
     return Failure(
-        Reason.COMMAND_LOST, f"{found}, after {action.mebibytes} MiB and {action.percentage} % were set {TRIES} times"
+        Reason.COMMAND_LOST,
+        f"{found}, after {action.mebibytes} MiB and {action.percentage} % were set {TRIES} times{refused}",
     )
 
 
