@@ -64,7 +64,7 @@ def seen(
     readings: Readings,
     snapshot: Snapshot,
     *,
-    memory: LimitReading | Failure | None,
+    memory: LimitReading | None,
     places: frozenset[ContainerRef],
     records: Records,
     starts: Mapping[int, float],
@@ -84,7 +84,7 @@ def seen(
         without_cgroup: GPUs whose driver has refused such limits, whatever it seems to offer.
         now: Seconds since boot.
     """
-    limits = memory if isinstance(memory, LimitReading) else LimitReading({})
+    limits = memory if memory is not None else LimitReading({})
     backends = {uuid: backend for uuid, backend in limits.backends.items() if uuid not in without_cgroup}
     uids = {(pod.namespace, pod.name): pod.uid for pod in found.pods.values()}
     holders: dict[tuple[str, str], set[str]] = {}
