@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from enum import IntEnum
 
 from enforcer.model import MIB, Cap, CapKey
+from enforcer.wanted import gpu_of
 from exporter.model import ContainerName, ContainerState
 
 
@@ -82,9 +83,7 @@ def uses(
     Containers go by names, and a pod may bear the name of one that is not quite gone. So there is no use for a cap
     where a process is known to be another pod's.
     """
-    found: dict[tuple[ContainerName, str], ContainerState] = {
-        (state.name, state.domain.gpu_uuid): state for state in containers if not state.domain.gpu_instance
-    }
+    found = {(state.name, gpu_of(state.domain)): state for state in containers}
     known: dict[CapKey, Use] = {}
     for cap in caps:
         pod, container, gpu_uuid = cap.key

@@ -110,8 +110,8 @@ def settled(watched: Watched, action: Harsh, outcome: Outcome) -> tuple[Watched,
             return watched, ()
         case TerminateClient(), Failure():
             text = (
-                f"The MPS client with pid {action.pid} of the node could not be ended ({outcome}), so the server "
-                "that it shares is in doubt. podgpu does nothing harsh to this pod any more; end the job by its own means."
+                f"The MPS client with pid {action.pid} of the node could not be ended ({outcome}), so the server that "
+                "it shares is in doubt. podgpu does nothing harsh to this pod any more; end the job by its own means."
             )
             leaving = {uid: found for uid, found in watched.leaving.items() if uid != pod.uid}
             suspects = watched.suspects | {pod.uid}
