@@ -50,7 +50,7 @@ crowded = st.lists(  # everybody is over nearly always, so that nothing but the 
 
 
 def live(reactions, history):
-    """What was done in a history, by cycle: when, the node as it was, who was being evicted, actions, how they ended."""
+    """What was done, by cycle: when, the node as it was, who was being evicted, the actions, how they ended."""
     it = Node([cap(number, reaction) for number, reaction in enumerate(reactions)])
     told = []
     for happening in history:
