@@ -17,6 +17,7 @@ commands:
   exporter   read this node and serve its metrics to Prometheus
   top        show live who holds what on each GPU, from an exporter's page or from this node
   explain    tell how the numbers of a pod on this node came to be
+  gate       wait, as a pod's init container, until the pod's caps were read back
   demo       the same on a simulated node, without a GPU
 
 podgpu COMMAND --help tells the flags of a command, podgpu --version the version.
@@ -42,6 +43,12 @@ def _explain(arguments: Sequence[str]) -> int:
     return run(arguments, os.environ)
 
 
+def _gate(arguments: Sequence[str]) -> int:
+    from enforcer.gate import run
+
+    return run(arguments, os.environ)
+
+
 def _top(arguments: Sequence[str]) -> int:
     from exporter.top.command import run
 
@@ -52,6 +59,7 @@ _COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
     "exporter": _exporter,
     "top": _top,
     "explain": _explain,
+    "gate": _gate,
     "demo": _demo,
 }
 

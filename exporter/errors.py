@@ -58,6 +58,9 @@ class Reason(StrEnum):
     # Files
     MISSING = "missing"
     UNREADABLE = "unreadable"
+    UNWRITABLE = "unwritable"  # the disk is full, or the file system read-only
+
+    FOREIGN = "foreign"  # somebody else's where only ours should be: left alone, and not believed
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,15 +7,16 @@ from exporter.readings import Readings
 from exporter.sampler import Sampler
 from exporter.service import sources
 from exporter.settings import Settings
+from exporter.sources.mps_two import SETTINGS_AGE
 
 _PATIENCE = 3.0  # seconds for sources of pods that are followed in the background to be heard
 
 
-def observer(settings: Settings) -> Sampler:
+def observer(settings: Settings, *, mps_settings_age: float = SETTINGS_AGE) -> Sampler:
     """A sampler of this node, to be asked for readings and snapshots."""
     clock = Clock()
     return Sampler(
-        sources(settings, clock),
+        sources(settings, clock, mps_settings_age=mps_settings_age),
         interval=settings.interval,
         deadline=settings.deadline,
         clock=clock,

@@ -24,6 +24,7 @@ from exporter.sources.library_use import LibraryUse
 from exporter.sources.livepods import LivePodsSource
 from exporter.sources.memory_limits import MemoryLimits
 from exporter.sources.mps import MpsSource
+from exporter.sources.mps_two import SETTINGS_AGE
 from exporter.sources.nvml import NvmlSource
 from exporter.sources.podchoice import PodChoice
 from exporter.sources.podfeed import PodFeed
@@ -94,8 +95,8 @@ def run(settings: Settings) -> int:
     os._exit(0)
 
 
-def sources(settings: Settings, clock: Clock) -> Sources:
-    """The sources that the settings name."""
+def sources(settings: Settings, clock: Clock, *, mps_settings_age: float = SETTINGS_AGE) -> Sources:
+    """The sources that the settings name. Shares and limits of MPS may be so many seconds old."""
     procfs, sysfs, library = Path(settings.procfs), Path(settings.sysfs), LibraryUse()
     return Sources(
         driver=NvmlSource(deadline=settings.deadline, interval=settings.interval, clock=clock, use=library),
@@ -111,7 +112,7 @@ def sources(settings: Settings, clock: Clock) -> Sources:
         slices=_slices(settings, clock),
         policy=PolicyFile(Path(settings.policy_file), clock=clock) if settings.policy_file else None,
         limits=LimitSources(
-            mps=_mps(settings, clock),
+            mps=_mps(settings, clock, mps_settings_age),
             environments=EnvironSource(procfs, clock=clock) if settings.mps_source != "none" else None,
             memory=MemoryLimits(sysfs, procfs, deadline=_PART * settings.deadline, clock=clock, use=library),
             fractioning=FractioningSource(settings.fractioning_map, clock=clock),
@@ -119,7 +120,7 @@ def sources(settings: Settings, clock: Clock) -> Sources:
     )
 
 
-def _mps(settings: Settings, clock: Clock) -> MpsSource | None:
+def _mps(settings: Settings, clock: Clock, settings_age: float) -> MpsSource | None:
     """The source of MPS control daemons."""
     if settings.mps_source == "none":
         return None
@@ -129,6 +130,7 @@ def _mps(settings: Settings, clock: Clock) -> MpsSource | None:
         procfs=Path(settings.procfs),
         deadline=_PART * settings.deadline,
         clock=clock,
+        settings_age=settings_age,
     )
 
 

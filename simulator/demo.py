@@ -22,15 +22,17 @@ from exporter.top.screen import watch
 from exporter.top.terminal import columns, glyphs
 from exporter.top.view import PageError
 from simulator.driver import build_library
+from simulator.errors import StartError
 from simulator.node import Node
 from simulator.nvml.library import LibraryBuildError
 from simulator.paths import Paths
-from simulator.processes import Processes, StartError, fetch, free_address, wait_until_ready
+from simulator.processes import Processes, fetch, free_address, wait_until_ready
 from simulator.scenario import ScenarioError
 from simulator.scenario_file import load, names
 
 _PORT = 9836
 _INTERVAL = 1.0  # seconds from one sampling cycle, and one table, to the next
+_MPS_INTERVAL = 3.0  # from one cycle to the next where each takes some twenty calls of the control daemon's front-end
 
 
 class _Ended(Exception):  # noqa: N818 - a request, not an error
@@ -89,6 +91,7 @@ def _run(given: argparse.Namespace, root: Path) -> int:
     url = f"http://{address}/metrics"
     with Processes() as processes, (root / "exporter.log").open("wb") as errors:
         print(f"starting a node: {loaded.description}", file=sys.stderr)
+        processes.mps(paths, loaded)
         if given.once:
             Node(paths, loaded).advance(0)
         else:
@@ -96,7 +99,10 @@ def _run(given: argparse.Namespace, root: Path) -> int:
         processes.kubelet(paths)
         if paths.apiserver_state.exists():
             processes.apiserver(paths)
-        exporter = processes.exporter(paths, f"--interval={_INTERVAL}s", address=address, errors=errors)
+        interval = _MPS_INTERVAL if loaded.mps else _INTERVAL
+        exporter = processes.exporter(
+            paths, f"--interval={interval}s", "--pods.label=team", address=address, errors=errors
+        )
         try:
             wait_until_ready(address, exporter)
         except StartError:

@@ -8,6 +8,7 @@ says at a time; readers see each change whole. Run as a program, it advances the
 """
 
 import argparse
+import os
 import shutil
 import signal
 import sys
@@ -15,12 +16,14 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from simulator import allocation, apiserver, charges, claims, dmem, driver, kubelet, procfs
+from simulator import allocation, apiserver, charges, claims, dmem, driver, kubelet, mps_world, procfs
 from simulator.cgroupfs import Cgroupfs, ContainerCgroup, Driver, QoS, Runtime
 from simulator.driver import Running
+from simulator.mps import registration, world
 from simulator.nvml import state
 from simulator.paths import Paths
 from simulator.podlogs import PodLogs
@@ -28,7 +31,7 @@ from simulator.podobjects import pod_object
 from simulator.scenario import Container, Pod, Scenario, ScenarioError
 from simulator.scenario_file import load
 
-_FIRST_PID = 4000
+FIRST_PID = 4000
 _STARTED = 100  # clock ticks after boot: before any list of the driver, on a machine however young
 _BOOKMARK_EVERY = 60.0  # seconds
 
@@ -42,19 +45,25 @@ class Node:
         self._processes = procfs.Procfs(paths.procfs)
         self._cgroups = Cgroupfs(paths.sysfs, dmem=charges.regions(scenario) if scenario.dmem else None)
         self._podlogs = PodLogs(paths.logs)
-        self._pids = _pids(scenario, first=_FIRST_PID)
+        self._pids = pids(scenario)
         self._handed_out = allocation.handed_out(scenario)
         self._live_pods: dict[str, Pod] = {}
         self._live_pids: set[int] = set()
+        self._let_in: set[str] = set()  # uids of pods whose gate has opened
+        self._started: dict[int, int] = {}  # when processes of such pods began, in clock ticks after boot
+        self._mps_world: world.World | None = None
+        self._mps_faults: tuple[world.Fault, ...] = ()
+        self._now = 0.0
 
     def replace(self, scenario: Scenario) -> None:
         """Go on with another scenario: the next `advance` ends the old pods and starts the new, with new pids."""
-        self._pids = _pids(scenario, first=max(self._pids.values(), default=_FIRST_PID) + 1)
+        self._pids = pids(scenario, first=max(self._pids.values(), default=FIRST_PID) + 1)
         self._handed_out = allocation.handed_out(scenario)
         self.scenario = scenario
 
     def advance(self, seconds: float) -> None:
         """Make the node what it is `seconds` after the scenario's start."""
+        self._now = seconds
         pods, running = self._present(seconds)
         # What exists is written before the driver tells of it, and what ended leaves the driver's lists first.
         self._put_pods(pods)
@@ -66,7 +75,13 @@ class Node:
         if claims.claimable(self.scenario) or "api" in self.scenario.pods_sources:
             apiserver.write_state(self.paths.apiserver_state, self.apiserver_state(seconds))
         kubelet.write_state(self.paths.kubelet_state, self._kubelet_state(pods))
+        self._put_mps(running)
         self._remove_ended(pods, running)
+
+    def mps_fault(self, *faults: world.Fault) -> None:
+        """Let MPS control daemons go wrong from now on; without any fault all is well again."""
+        self._mps_faults = faults
+        self._put_mps(self._present(self._now)[1])
 
     def hide_processes(self) -> None:
         """Show the exporter what it would see without hostPID: a pid namespace with nothing but itself."""
@@ -95,8 +110,18 @@ class Node:
     def _present(self, seconds: float) -> tuple[list[Pod], list[Running]]:
         """The pods and processes that exist at a time."""
         pods = [pod for pod in self.scenario.pods if pod.start <= seconds < pod.end]
-        running = [entry for entry in self._running(pods) if entry.process.start <= seconds < entry.process.end]
+        begun = [pod for pod in pods if not self._waits(pod)]
+        running = [entry for entry in self._running(begun) if entry.process.start <= seconds < entry.process.end]
+        if self.scenario.mps:
+            ended = world.terminated(self.paths.mps_world)
+            running = [entry for entry in running if entry.pid not in ended]
         return pods, running
+
+    def _waits(self, pod: Pod) -> bool:
+        """Whether a pod's gate is shut: it opens with the pod's receipt, and stays open."""
+        if pod.gated and pod.uid not in self._let_in and (self.paths.receipts / f"{pod.uid}.json").exists():
+            self._let_in.add(pod.uid)
+        return pod.gated and pod.uid not in self._let_in
 
     def _running(self, pods: list[Pod]) -> Iterator[Running]:
         for pod in pods:
@@ -149,13 +174,33 @@ class Node:
         if entry.pod is not None and entry.container is not None:
             text = self._cgroup(entry.pod, entry.container).text
         argv = entry.process.command
-        return procfs.Process(entry.pid, _STARTED, argv[0].rpartition("/")[2], argv, text)
+        name = argv[0].rpartition("/")[2]
+        of = entry.process
+        started = _STARTED
+        if entry.pod is not None and entry.pod.gated:
+            started = self._started.setdefault(entry.pid, _ticks())
+        return procfs.Process(entry.pid, started, name, argv, text, environ=of.environ, uid=of.uid)
+
+    def _put_mps(self, running: list[Running]) -> None:
+        """Show the control daemons who runs, and nobody those that were killed."""
+        if not self.scenario.mps:
+            return
+        registration.dead(self.paths.procfs)
+        present = replace(mps_world.world_of(self.scenario, self.paths, running), faults=self._mps_faults)
+        if present != self._mps_world:
+            world.write(self.paths.mps_world, present)
+            self._mps_world = present
 
     def _put_pods(self, pods: list[Pod]) -> None:
         fresh = [pod for pod in pods if pod.uid not in self._live_pods]
+        for pod in pods:
+            if self._waits(pod):
+                self._cgroups.put(self._cgroup(pod, pod.containers[0]).pod_path)
+            elif pod in fresh or pod.gated:
+                for container in pod.containers:
+                    self._cgroups.put(self._cgroup(pod, container).path)
         for pod in fresh:
             for container in pod.containers:
-                self._cgroups.put(self._cgroup(pod, container).path)
                 if "logs" in self.scenario.pods_sources:
                     self._podlogs.put(
                         pod.namespace,
@@ -183,7 +228,7 @@ class Node:
         self._live_pods = live_pods
 
     def _pod_objects(self, pods: list[Pod]) -> list[dict[str, Any]]:
-        return [pod_object(pod, node=claims.NODE) for pod in pods]
+        return [pod_object(pod, node=claims.NODE, waiting=self._waits(pod)) for pod in pods]
 
     def kubelet_state(self, seconds: float = 0) -> kubelet.State:
         """What the kubelet says at a time."""
@@ -229,11 +274,16 @@ class Node:
         ]
 
 
+def _ticks() -> int:
+    """Now, in clock ticks after boot, as the kernel counts when a process began."""
+    return int(time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK"))
+
+
 def _devices(by_resource: Mapping[str, list[str]]) -> list[kubelet.Devices]:
     return [{"resource": resource, "ids": ids} for resource, ids in by_resource.items()]
 
 
-def _pids(scenario: Scenario, *, first: int) -> dict[tuple[str, str, int], int]:
+def pids(scenario: Scenario, *, first: int = FIRST_PID) -> dict[tuple[str, str, int], int]:
     """A pid, from `first` on, for every process that the scenario will ever have."""
     keys = [
         (pod.uid, container.name, number)

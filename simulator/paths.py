@@ -66,6 +66,31 @@ class Paths:
         return self.root / "sys"
 
     @property
+    def run(self) -> Path:
+        """Stands for /run: pipe directories of MPS control daemons, whose sockets' paths have little room."""
+        return self.root / "r"
+
+    @property
+    def bin(self) -> Path:
+        """The folder of the control daemon's executable; only of a node whose scenario has a daemon."""
+        return self.root / "bin"
+
+    @property
+    def mps_world(self) -> Path:
+        """What the control daemons live in; only of a node whose scenario has one."""
+        return self.root / "mps.json"
+
+    @property
+    def enforcer_state(self) -> Path:
+        """Where the node's enforcer keeps its records."""
+        return self.run / "podgpu" / "enforcer"
+
+    @property
+    def receipts(self) -> Path:
+        """Where the node's enforcer writes the receipts that gates wait for."""
+        return self.run / "podgpu" / "receipts"
+
+    @property
     def logs(self) -> Path:
         """Stands for /var/log."""
         return self.root / "log"

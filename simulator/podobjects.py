@@ -13,8 +13,8 @@ _QOS = {"guaranteed": "Guaranteed", "burstable": "Burstable", "besteffort": "Bes
 _SCHEMES = {"containerd": "containerd", "crio": "cri-o"}
 
 
-def pod_object(pod: Pod, *, node: str) -> dict[str, Any]:
-    """A pod that runs on a node."""
+def pod_object(pod: Pod, *, node: str, waiting: bool = False) -> dict[str, Any]:
+    """A pod that runs on a node. `waiting`: its gate has not opened, so its containers have not been made."""
     scheme = _SCHEMES.get(pod.runtime, pod.runtime)
     return {
         "apiVersion": "v1",
@@ -31,10 +31,11 @@ def pod_object(pod: Pod, *, node: str) -> dict[str, Any]:
         "spec": {
             "nodeName": node,
             "priorityClassName": pod.priority_class,
+            "initContainers": [{"name": "podgpu-gate"}] if pod.gated else [],
             "containers": [{"name": c.name, "env": [{"name": "TOKEN", "value": "secret"}]} for c in pod.containers],
         },
         "status": {
-            "phase": "Running",
+            "phase": "Pending" if waiting else "Running",
             "qosClass": _QOS.get(pod.qos, "Burstable"),
             "containerStatuses": [
                 {
@@ -42,7 +43,7 @@ def pod_object(pod: Pod, *, node: str) -> dict[str, Any]:
                     "containerID": f"{scheme}://{pod.container_id(container.name)}",
                     "state": {"running": {}},
                 }
-                for container in pod.containers
+                for container in (() if waiting else pod.containers)
             ],
         },
     }

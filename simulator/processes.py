@@ -13,17 +13,16 @@ from typing import IO, Self
 from urllib.error import URLError
 from urllib.request import urlopen
 
-from simulator import certificates
+from simulator import certificates, mps_control
 from simulator.claims import NODE
+from simulator.errors import StartError
+from simulator.mps_daemons import Daemons
 from simulator.nvml import counters, state
 from simulator.paths import Paths
+from simulator.scenario import Scenario
 
 _START = 20.0  # seconds that a process may take to be ready
 _STOP = 5.0  # seconds that it may take to end
-
-
-class StartError(Exception):
-    """A process did not come up, in one line."""
 
 
 class Processes:
@@ -31,6 +30,7 @@ class Processes:
 
     def __init__(self) -> None:
         self._running: list[subprocess.Popen[bytes]] = []
+        self._daemons: list[Daemons] = []
 
     def __enter__(self) -> Self:
         return self
@@ -40,6 +40,8 @@ class Processes:
     ) -> None:
         for process in reversed(self._running):
             self.stop(process)
+        for daemons in self._daemons:
+            daemons.end()
 
     def start(
         self,
@@ -108,6 +110,16 @@ class Processes:
         _wait(lambda: _listens(address), process, "the simulated API server")
         return process
 
+    def mps(self, paths: Paths, scenario: Scenario) -> Daemons:
+        """The node's MPS control daemons, configured; none where the scenario has none.
+
+        To be called before the node has processes: programs connect as soon as they can, and keep what they got.
+        """
+        daemons = Daemons(paths, scenario)
+        self._daemons.append(daemons)
+        daemons.start()
+        return daemons
+
     def clockwork(self, paths: Paths, scenario: str) -> subprocess.Popen[bytes]:
         """What lets the scenario go on with time; returns when the node is what it is at the start."""
         process = self.start("simulator.node", "--root", str(paths.root), "--scenario", scenario)
@@ -127,10 +139,35 @@ class Processes:
             errors=errors,
         )
 
+    def enforcer(
+        self, paths: Paths, *flags: str, address: str, errors: IO[bytes] | int | None = None
+    ) -> subprocess.Popen[bytes]:
+        """The enforcer on the node, unchanged."""
+        for folder in (paths.enforcer_state, paths.receipts):
+            folder.parent.mkdir(parents=True, exist_ok=True)
+        return self.start(
+            "exporter",
+            "enforcer",
+            *exporter_flags(paths, address=address),
+            *enforcer_flags(paths),
+            *flags,
+            environment=exporter_environment(paths),
+            errors=errors,
+        )
+
+
+def enforcer_flags(paths: Paths) -> Sequence[str]:
+    """The flags that point an enforcer at a simulated node."""
+    return (f"--path.state={paths.enforcer_state}", f"--path.receipts={paths.receipts}")
+
 
 def exporter_flags(paths: Paths, *, address: str) -> Sequence[str]:
     """The flags that point an exporter at a simulated node."""
+    mps = [f"--mps.pipe-directory={lock.parent}" for lock in sorted(paths.run.rglob("control_lock"))]
+    if mps:
+        mps.append(f"--mps.control={paths.bin / mps_control.NAME}")
     return (
+        *mps,
         f"--path.procfs={paths.procfs}",
         f"--path.sysfs={paths.sysfs}",
         f"--path.logs={paths.logs}",
@@ -151,6 +188,7 @@ def exporter_environment(paths: Paths) -> Mapping[str, str]:
         "KUBERNETES_SERVICE_HOST": host,
         "KUBERNETES_SERVICE_PORT": port,
         "LD_LIBRARY_PATH": str(paths.library),
+        **({"PATH": f"{paths.bin}:{os.environ.get('PATH', os.defpath)}"} if paths.bin.exists() else {}),
         state.ENVIRONMENT: str(paths.driver_state),
         counters.ENVIRONMENT: str(paths.driver_calls),
     }

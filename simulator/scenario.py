@@ -65,6 +65,9 @@ class Process:
     start: float = 0.0
     end: float = float("inf")
     sm: Load = Load()
+    pipe: str = ""  # its MPS pipe directory, below the node's /run; none: it has none; empty: that of the only daemon
+    environ: Mapping[str, str] = field(default_factory=dict)
+    uid: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +122,10 @@ class Owner:
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """One pod, present from `start` until `end` (seconds). `memory_limit` is that of its own cgroup, in bytes."""
+    """One pod, present from `start` until `end` (seconds). `memory_limit` is that of its own cgroup, in bytes.
+
+    `gated`: it has a gate, an init container after which its containers start when the enforcer has written a receipt.
+    """
 
     namespace: str
     name: str
@@ -133,6 +139,7 @@ class Pod:
     owner: Owner | None = None
     priority_class: str = ""
     memory_limit: int | None = None
+    gated: bool = False
 
     @property
     def uid(self) -> str:
@@ -196,6 +203,39 @@ class Gpu:
 
 
 @dataclass(frozen=True, slots=True)
+class MpsNamespace:
+    """A namespace of an MPS server. `limit` is in bytes; None: not set."""
+
+    name: str
+    percentage: int | None = None
+    limit: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MpsServer:
+    """A named MPS server."""
+
+    name: str
+    namespaces: tuple[MpsNamespace, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Daemon:
+    """An MPS control daemon. `pipe` is below the node's /run; `devices` are the GPUs that it sees (None: all).
+
+    Protocol 2 has a default percentage and limits (bytes by ordinal), protocol 3 has servers.
+    """
+
+    pipe: str
+    protocol: int = 2
+    devices: tuple[int, ...] | None = None
+    multiuser: bool = False
+    percentage: int | None = None
+    limits: Mapping[int, int] = field(default_factory=dict)
+    servers: tuple[MpsServer, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Scenario:
     """A whole node."""
 
@@ -209,4 +249,6 @@ class Scenario:
     host: tuple[Process, ...] = field(default=())
     pods_sources: tuple[str, ...] = ("logs",)  # from where an exporter can learn of the pods: kubelet, api, logs
     dmem: bool = False  # the kernel has the dmem controller
+    mps: tuple[Daemon, ...] = ()
+    enforcer: tuple[str, ...] | None = None  # the flags of the node's enforcer; None: it has none
     memory_limits: str = "off"  # who keeps limits of GPU memory by cgroup: dmem, misc (the driver's own table), off

@@ -14,11 +14,14 @@ import yaml
 from simulator.scenario import (
     Claim,
     Container,
+    Daemon,
     Gpu,
     Held,
     Load,
     Memory,
     MigDevice,
+    MpsNamespace,
+    MpsServer,
     Owner,
     Pod,
     Process,
@@ -126,6 +129,8 @@ def _scenario(name: str, section: _Section) -> Scenario:
         gpus=gpus,
         pods=tuple(pod for entry in section.sections("pods") for pod in _pods(entry, gpus)),
         host=tuple(_process(entry, gpus) for entry in section.sections("host")),
+        enforcer=_enforcer(section),
+        mps=tuple(_daemon(entry, gpus) for entry in section.sections("mps")),
         pods_sources=tuple(section.get("pods_sources", ["logs"])),
         dmem=section.truth("dmem"),
         memory_limits=_memory_limits(section),
@@ -215,9 +220,19 @@ def _pods(section: _Section, gpus: tuple[Gpu, ...]) -> list[Pod]:
         owner=_owner(section),
         priority_class=str(section.get("priority_class", "")),
         memory_limit=_limit(section),
+        gated=bool(section.get("gated", False)),
     )
     section.end()
     return [pod] if count == 1 else [replace(pod, name=f"{pod.name}-{number}") for number in range(count)]
+
+
+def _enforcer(section: _Section) -> tuple[str, ...] | None:
+    flags = section.optional("enforcer")
+    if flags is None:
+        return None
+    if not isinstance(flags, list) or not all(isinstance(flag, str) for flag in flags):
+        raise ScenarioError(f"{section.place}: enforcer should be a list of flags, such as [--mode=enforce]")
+    return tuple(flags)
 
 
 def _owner(section: _Section) -> Owner | None:
@@ -279,7 +294,8 @@ def _claim(section: _Section, gpus: tuple[Gpu, ...]) -> Claim:
 
 def _process(section: _Section, gpus: tuple[Gpu, ...]) -> Process:
     gpu = _index(section, gpus)
-    usual = ["compute", "mps"] if gpus[gpu].sharing == "mps" else ["compute"]
+    pipe = str(section.get("pipe", ""))
+    usual = ["compute", "mps"] if gpus[gpu].sharing == "mps" and pipe != "none" else ["compute"]
     instance = section.optional("gpu_instance")
     process = Process(
         command=tuple(str(section.get("command", "python3 train.py")).split()),
@@ -291,9 +307,59 @@ def _process(section: _Section, gpus: tuple[Gpu, ...]) -> Process:
         start=section.seconds("start", 0),
         end=section.seconds("end", float("inf")),
         sm=_load(section),
+        pipe=pipe,
+        environ=section.texts("environ"),
+        uid=int(section.get("uid", 0)),
     )
     section.end()
     return process
+
+
+def _daemon(section: _Section, gpus: tuple[Gpu, ...]) -> Daemon:
+    devices, limits = section.optional("devices"), section.get("limits", {})
+    if not isinstance(limits, dict):
+        raise ScenarioError(f"{section.place}: limits should be a mapping from ordinals to amounts")
+    daemon = Daemon(
+        pipe=str(section.get("pipe")),
+        protocol=int(section.get("protocol", 2)),
+        devices=None if devices is None else tuple(int(index) for index in devices),
+        multiuser=section.truth("multiuser"),
+        percentage=_share(section),
+        limits={int(key): _bytes(value, f"{section.place}: limits") for key, value in limits.items()},
+        servers=tuple(_server(entry) for entry in section.sections("servers")),
+    )
+    if daemon.protocol not in (2, 3):
+        raise ScenarioError(f"{section.place}: protocol is 2 or 3, not {daemon.protocol}")
+    if daemon.protocol == 2 and daemon.servers:
+        raise ScenarioError(f"{section.place}: only protocol 3 has named servers")
+    if daemon.protocol == 3 and (daemon.percentage is not None or daemon.limits):
+        raise ScenarioError(f"{section.place}: protocol 3 has a percentage and a limit in each namespace")
+    if not set(daemon.devices or ()) <= set(range(len(gpus))):
+        raise ScenarioError(f"{section.place}: devices names a GPU that is not there")
+    section.end()
+    return daemon
+
+
+def _server(section: _Section) -> MpsServer:
+    server = MpsServer(str(section.get("name")), tuple(_namespace(entry) for entry in section.sections("namespaces")))
+    section.end()
+    return server
+
+
+def _namespace(section: _Section) -> MpsNamespace:
+    limit = section.optional("limit")
+    namespace = MpsNamespace(
+        str(section.get("name")),
+        percentage=_share(section),
+        limit=None if limit is None else _bytes(limit, f"{section.place}: limit"),
+    )
+    section.end()
+    return namespace
+
+
+def _share(section: _Section) -> int | None:
+    value = section.optional("percentage")
+    return None if value is None else _percent(value, f"{section.place}: percentage")
 
 
 def _index(section: _Section, gpus: tuple[Gpu, ...]) -> int:

@@ -19,6 +19,7 @@ from exporter.sources.mps_control import DEADLINE
 from exporter.sources.mps_daemon import DaemonReader
 from exporter.sources.mps_discovery import pipe_directories
 from exporter.sources.mps_protocol import ProtocolThree
+from exporter.sources.mps_two import SETTINGS_AGE
 from exporter.sources.worker import Worker
 
 log = logging.getLogger(__name__)
@@ -36,9 +37,23 @@ class _Watched:
 
 
 class MpsSource:
-    """Source "mps". `read` answers within the deadline (seconds), whatever daemons and directories do."""
+    """Source "mps". `read` answers within the deadline (seconds), whatever daemons and directories do.
 
-    def __init__(self, directories: Sequence[str], *, binary: str, procfs: Path, deadline: float, clock: Clock) -> None:
+    `settings_age` (seconds) is how old the shares and limits of a daemon of protocol 2 may be while nothing else of it
+    has changed: each of them takes a command.
+    """
+
+    def __init__(
+        self,
+        directories: Sequence[str],
+        *,
+        binary: str,
+        procfs: Path,
+        deadline: float,
+        clock: Clock,
+        settings_age: float = SETTINGS_AGE,
+    ) -> None:
+        self._settings_age = settings_age
         self._directories = directories
         self._binary = binary
         self._procfs = procfs
@@ -85,6 +100,7 @@ class MpsSource:
             procfs=self._procfs,
             deadline=min(DEADLINE, _FOR_READING * self._deadline),
             clock=self._clock,
+            settings_age=self._settings_age,
         )
         watched = self._watched[path] = _Watched(reader, Worker(f"mps {path}", clock=self._clock))
         log.info("found an MPS pipe directory: %s", path)

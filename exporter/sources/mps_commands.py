@@ -5,7 +5,7 @@ and a UUID remove the limit of device 0, and every one of these is taken without
 number of MiB above 0, a device a bare ordinal, a name lower case letters, digits and underscores.
 
 Guarantees: whatever is passed in, a command is one line without anything that a shell or the daemon could take apart;
-what can't be formatted safely is a ValueError. It never ends a daemon.
+what can't be formatted safely is a ValueError. The one that ends a daemon waits for its clients, and forces nothing.
 """
 
 import math
@@ -111,6 +111,11 @@ def start_server(uid: int) -> Command:
     return Command(("start_server", "-uid", _whole(uid, 0, _LARGEST_UID)), speaks=False, changes=True)
 
 
+def end() -> Command:
+    """End the daemon, of either protocol, once all clients have left; it takes no new ones. For an idle one of ours."""
+    return Command(("quit",), changes=True)
+
+
 def terminate_client(server: int, client: int) -> Command:
     """End a client's contexts. The last line is a CUDA result, 0 for success."""
     return Command(("terminate_client", _pid(server), _pid(client)), changes=True, server=server)
@@ -143,16 +148,20 @@ def create_namespace(name: str, server: str) -> Command:
     return Command(words, protocol=3, speaks=False, changes=True)
 
 
-def set_namespace(name: str, server: str, *, mebibytes: int, share: int) -> Command:
-    """Set a namespace's memory limit for each client and device, and its share in whole percent."""
-    words = (
+def set_namespace(name: str, server: str, *, mebibytes: int, share: int | None) -> Command:
+    """Set a namespace's memory limit for each client and device, and its share in whole percent.
+
+    A share can't be set while the namespace has clients, not even to what it is; None leaves it.
+    """
+    words: tuple[str, ...] = (
         "namespace",
         "set",
         _name(name),
         f"--server={_name(server)}",
         f"--pinned-memory-limit={_amount(mebibytes)}",
-        f"--active-thread-percentage={_whole(share, 1, 100)}",
     )
+    if share is not None:
+        words = (*words, f"--active-thread-percentage={_whole(share, 1, 100)}")
     return Command(words, protocol=3, speaks=False, changes=True)
 
 

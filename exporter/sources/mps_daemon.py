@@ -26,7 +26,7 @@ from exporter.sources.mps_process import (
 from exporter.sources.mps_protocol import ProtocolThree, protocol
 from exporter.sources.mps_text import MIB
 from exporter.sources.mps_three import read_three
-from exporter.sources.mps_two import ProtocolTwo
+from exporter.sources.mps_two import SETTINGS_AGE, ProtocolTwo
 
 _GONE = frozenset({Reason.DAEMON_NOT_RUNNING, Reason.DAEMON_WEDGED, Reason.TIMEOUT, Reason.MISSING})
 
@@ -35,8 +35,17 @@ class DaemonReader:
     """Reads one daemon. `deadline` is in seconds, for a whole reading. Not for use by several threads at once."""
 
     def __init__(
-        self, pipe_directory: str, binary: str, three: ProtocolThree, *, procfs: Path, deadline: float, clock: Clock
+        self,
+        pipe_directory: str,
+        binary: str,
+        three: ProtocolThree,
+        *,
+        procfs: Path,
+        deadline: float,
+        clock: Clock,
+        settings_age: float = SETTINGS_AGE,
     ) -> None:
+        self._settings_age = settings_age
         self._directory = pipe_directory
         self._three = three
         self._procfs = procfs
@@ -91,7 +100,12 @@ class DaemonReader:
         self._identity, self._protocol, self._two, self._log = (), None, self._new_two(), None
 
     def _new_two(self) -> ProtocolTwo:
-        return ProtocolTwo(self._ask, uid_of=lambda pid: server_uid(self._procfs, pid), clock=self._clock)
+        return ProtocolTwo(
+            self._ask,
+            uid_of=lambda pid: server_uid(self._procfs, pid),
+            clock=self._clock,
+            settings_age=self._settings_age,
+        )
 
     def _with_log(self, server: MpsServer, process: DaemonProcess | None) -> MpsServer:
         """With what the server's log adds. The log's place is the daemon's own word, and looked up as it sees it."""

@@ -44,15 +44,21 @@ class _Settings:
 
 
 class ProtocolTwo:
-    """Reads one daemon. One for each daemon that starts.
+    """Reads one daemon. One for each daemon that starts. `settings_age` is in seconds; with 0 all is read each time.
 
     `ask` gives it a command, and raises DaemonGoneError when it does not answer. `uid_of` is the user of a server's
     process, None where it can't be told.
     """
 
     def __init__(
-        self, ask: Callable[[Command], str | Failure], *, uid_of: Callable[[int], int | None], clock: Clock
+        self,
+        ask: Callable[[Command], str | Failure],
+        *,
+        uid_of: Callable[[int], int | None],
+        clock: Clock,
+        settings_age: float = SETTINGS_AGE,
     ) -> None:
+        self._settings_age = settings_age
         self._ask = ask
         self._uid_of = uid_of
         self._clock = clock
@@ -121,7 +127,7 @@ class ProtocolTwo:
         about = (ordinals, tuple((pid, state[1]) for pid, state in servers.items()))
         now = self._clock.monotonic()
         known = self._settings
-        if known is not None and known.about == about and now - known.read_at < SETTINGS_AGE:
+        if known is not None and known.about == about and now - known.read_at < self._settings_age:
             return known.shares
         shares: dict[int | None, _Share] = {
             None: self._share(mps_commands.default_percentage(), mps_commands.default_limit, ordinals)

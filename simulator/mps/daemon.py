@@ -62,7 +62,6 @@ def main(start: Start) -> int:
     if start.background and not _fork_twice():
         os.close(tell)
         return 0 if os.read(ready, 1) else 1
-    os.close(ready)
     daemon = _Daemon(start, pipe, world=world, logs=logs)
     try:
         daemon.open()
@@ -73,6 +72,7 @@ def main(start: Start) -> int:
         _leave_terminal()
     os.write(tell, b"1")
     os.close(tell)
+    os.close(ready)
     daemon.run()
     return 0
 

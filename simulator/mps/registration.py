@@ -48,8 +48,18 @@ def sign_off(procfs: Path) -> None:
 def dead(procfs: Path) -> None:
     """Let daemons disappear that ended without signing off."""
     for folder in procfs.iterdir():
-        if folder.name.isdigit() and int(folder.name) > _OFFSET and not _lives(int(folder.name) - _OFFSET, folder):
+        if is_daemon(folder) and not _lives(real_pid(folder), folder):
             _remove(procfs, folder)
+
+
+def is_daemon(folder: Path) -> bool:
+    """Whether a folder of the simulated procfs is a daemon's."""
+    return folder.name.isdigit() and int(folder.name) > _OFFSET
+
+
+def real_pid(folder: Path) -> int:
+    """The pid that the daemon of a folder really has."""
+    return int(folder.name) - _OFFSET
 
 
 def _lives(pid: int, folder: Path) -> bool:

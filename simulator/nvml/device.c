@@ -169,16 +169,6 @@ nvmlReturn_t nvmlDeviceGetCudaComputeCapability(nvmlDevice_t device, int *major,
     return call_end(&call, code);
 }
 
-nvmlReturn_t nvmlDeviceGetComputeMode(nvmlDevice_t device, unsigned *mode)
-{
-    Call call;
-    nvmlReturn_t code = call_device(&call, SYM_nvmlDeviceGetComputeMode, device);
-    /* Under MIG the mode belongs to the MIG devices, and only they answer. */
-    if (code == NVML_SUCCESS && call.mig == NULL && call.gpu->mig_current == 1)
-        code = NVML_ERROR_NOT_SUPPORTED;
-    return answer_number(&call, code, code == NVML_SUCCESS ? call.gpu->compute_mode : 0, mode);
-}
-
 nvmlReturn_t nvmlDeviceGetPersistenceMode(nvmlDevice_t device, unsigned *mode)
 {
     Call call;

@@ -5,8 +5,8 @@ it by rename, so no caller ever sees half a state. Nothing is checked for sense 
 is used than there is, or a row whose process does not exist, is exactly what a test may want.
 
 The library never writes the file. Memory limits that a program sets through NVML are kept by the cgroups' own files
-(dmem), or beside the state in `<state file>.limits` (misc), where every other process finds them; `write` leaves both
-alone.
+(dmem), or beside the state in `<state file>.limits` (misc), where every other process finds them, and the compute mode
+that it sets in `<state file>.compute_mode.<uuid>`; `write` leaves all of these alone.
 
 The format: lines of fields with one blank between them. `-` stands for None; texts are percent-encoded; memory is in
 bytes; a GPU is named by its place among the `gpu` lines, from 0. The first line is `podgpu-nvml 1`, then
@@ -158,7 +158,7 @@ class Gpu:
     minor: int | None = 0
     pci_bus_id: str = "00000000:17:00.0"
     compute_capability: tuple[int, int] = (9, 0)
-    compute_mode: int = 0  # NVML_COMPUTEMODE_*
+    compute_mode: int = 0  # NVML_COMPUTEMODE_*, until a program sets another one
     persistence: bool = True
     mig_mode: bool | None = None
     mig_pending: bool | None = None  # None: as it is now
@@ -205,7 +205,7 @@ class Driver:
 
     `early_rows`: the first 535 drivers wrote `_v3` rows of 32 bytes, with the protected memory in them.
     `privileged`: under MIG, the caller may ask the GPU itself for memory and lists. `may_limit`: the caller is root,
-    and may set memory limits of cgroups.
+    and may set memory limits of cgroups, and compute modes.
     """
 
     version: str = "580.65.06"

@@ -210,12 +210,10 @@ def test_a_directory_that_may_not_be_searched(script, short_tmp):
 def test_a_path_too_long_for_a_socket_is_reached_all_the_same(script, short_tmp):
     deep = short_tmp / ("d" * 90) / "pipe"
     deep.mkdir(parents=True)
+    folder = os.open(deep, os.O_PATH)
     server = socket.socket(socket.AF_UNIX)
-    os.chdir(deep)
-    try:
-        server.bind("control")
-    finally:
-        os.chdir("/")
+    server.bind(f"/proc/self/fd/{folder}/control")
+    os.close(folder)
     binary = script('test -S "$CUDA_MPS_PIPE_DIRECTORY/control" && echo 100.0; echo 100.0; cat > /dev/null')
     asked = MpsControl(binary, str(deep), clock=Clock())
     assert asked.ask(mps_commands.default_percentage()) == "100.0"

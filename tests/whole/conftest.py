@@ -4,15 +4,18 @@ import re
 import shutil
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from subprocess import Popen
+from tempfile import TemporaryDirectory
 from urllib.error import HTTPError
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from simulator.driver import build_library
+from simulator.mps_daemons import Daemons
 from simulator.node import Node
 from simulator.nvml import state
 from simulator.paths import Paths
@@ -30,6 +33,7 @@ class Whole:
     node: Node
     processes: Processes
     address: str
+    daemons: Daemons
     kubelet: Popen[bytes] | None = None
     apiserver: Popen[bytes] | None = None
     exporter: Popen[bytes] | None = None
@@ -125,16 +129,19 @@ def libraries(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Paths, Scen
 @pytest.fixture
 def make(tmp_path: Path, libraries: Callable[[Paths, Scenario], None]) -> Iterator[Callable[..., Whole]]:
     """Makes a node of a scenario, with a kubelet but without an exporter."""
-    with Processes() as processes:
+    with ExitStack() as folders, Processes() as processes:
 
         def of(scenario: str | Scenario, *, driver: bool = True, kubelet: bool = True) -> Whole:
             loaded = load(scenario) if isinstance(scenario, str) else scenario
             paths = Paths(tmp_path)
+            if loaded.mps:  # sockets need a short path
+                paths = Paths(Path(folders.enter_context(TemporaryDirectory(prefix="n-", dir="/tmp"))))
             if driver:
                 libraries(paths, loaded)
+            daemons = processes.mps(paths, loaded)
             node = Node(paths, loaded)
             node.advance(0)
-            whole = Whole(node, processes, free_address(0))
+            whole = Whole(node, processes, free_address(0), daemons)
             if kubelet:
                 whole.start_kubelet()
             if paths.apiserver_state.exists():
