@@ -1,6 +1,7 @@
 """An API server without a cluster: real HTTP, with or without TLS, over a real socket, answers from a file.
 
-    python -m simulator.apiserver --listen HOST:PORT --state FILE [--calls FILE] [--certificate FILE --key FILE]
+    python -m simulator.apiserver --listen HOST:PORT --state FILE [--calls FILE] [--writes FILE]
+        [--certificate FILE --key FILE]
 
 The state file is JSON, read again whenever it has changed, and described by the classes below, `State` first:
 
@@ -12,10 +13,11 @@ The state file is JSON, read again whenever it has changed, and described by the
 
 Slices are written as `resource.k8s.io/v1` has them, and answered as the version that is asked for has them. Pods are
 listed and watched, as `simulator.podwatch` says. With `--calls`, the number of requests by path (without the query, and
-of a watch with `?watch` after it) is in that file, as JSON, after each request.
+of a watch with `?watch` after it; of another method with that before it) is in that file, as JSON, after each request.
+Events can be made and patched and pods evicted, as `simulator.apiwrites` says; with `--writes` they are in that file.
 
-It will not do what an API server decides: it stores nothing, admits nothing, and knows one account from another by its
-token alone.
+It will not do what an API server decides: it admits nothing, stores nothing else, and knows one account from another by
+its token alone.
 """
 
 import argparse
@@ -28,7 +30,7 @@ import ssl
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -36,14 +38,14 @@ from types import TracebackType
 from typing import Any, Self, TypedDict, cast
 from urllib.parse import parse_qs, urlsplit
 
-from simulator import podwatch
+from simulator import podwatch, slices
+from simulator.apiwrites import Answer, Writes, status
 
-_RESOURCES = "/apis/resource.k8s.io/"
 _DRIP = 0.02  # seconds between two bytes of an answer that trickles
 
 
 class Fault(TypedDict, total=False):
-    """What goes wrong with requests whose path begins with `path` (absent: all).
+    """What goes wrong with requests of a `method` (absent: all) whose path begins with `path` (absent: all).
 
     `first` is the number of the first such request, `count` how many there are (absent: all that follow). Requests
     count from 1, anew after each change of the file. A request is answered after `delay` seconds; with `hang` never;
@@ -54,6 +56,7 @@ class Fault(TypedDict, total=False):
     lines, and then ends: with `cut` in the middle of one more, with `silent` never.
     """
 
+    method: str
     path: str
     first: int
     count: int
@@ -73,6 +76,7 @@ class State(TypedDict, total=False):
     """The state file. `versions` of resource.k8s.io are served (absent: v1), to these `tokens` (absent: to anyone).
 
     Without `pods` the account that asks has no right to them. A watch gets a bookmark each `bookmark_every` seconds.
+    Pods that are `protected` ("namespace/name") have a disruption budget that allows no eviction.
     """
 
     versions: list[str]
@@ -80,11 +84,11 @@ class State(TypedDict, total=False):
     slices: list[dict[str, Any]]
     pods: list[dict[str, Any]]
     bookmark_every: float
+    protected: list[str]
     faults: list[Fault]
 
 
 Query = Mapping[str, list[str]]
-Answer = tuple[int, dict[str, Any]]
 
 
 def write_state(path: str | os.PathLike[str], state: State) -> None:
@@ -101,70 +105,33 @@ def _write_json(path: Path, value: object) -> None:
 # --- what is answered ---------------------------------------------------------------------------------------------
 
 
-def _status(code: int, message: str) -> Answer:
-    """An error, as an API server puts it."""
-    return code, {"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": message, "code": code}
-
-
-def _slices(state: State, path: str, query: Query) -> Answer:
-    """The list of ResourceSlices, of one version, of one node or of all."""
-    version = path.removeprefix(_RESOURCES).removesuffix("/resourceslices")
-    if version not in state.get("versions", ["v1"]):
-        return _status(404, "the server could not find the requested resource")
-    items = state.get("slices", [])
-    for selector in query.get("fieldSelector", []):
-        field, _, value = selector.partition("=")
-        if field != "spec.nodeName":
-            return _status(400, f"field label not supported: {field}")
-        items = [item for item in items if item["spec"].get("nodeName") == value]
-    if version == "v1beta1":
-        items = [_with_basic(item) for item in items]
-    return 200, {
-        "kind": "ResourceSliceList",
-        "apiVersion": f"resource.k8s.io/{version}",
-        "metadata": {"resourceVersion": "1"},
-        "items": items,
-    }
-
-
-def _with_basic(item: dict[str, Any]) -> dict[str, Any]:
-    """A slice as v1beta1 has it: what describes a device stands one level deeper."""
-    devices = [
-        {"name": device["name"], "basic": {key: value for key, value in device.items() if key != "name"}}
-        for device in item["spec"].get("devices", [])
-    ]
-    return {**item, "spec": {**item["spec"], "devices": devices}}
-
-
-_ROUTES: dict[str, Callable[[State, str, Query], Answer]] = {
-    f"{_RESOURCES}{version}/resourceslices": _slices for version in ("v1", "v1beta2", "v1beta1")
-}
-
-
 class _Answers:
     """What to answer from, and the count of requests."""
 
-    def __init__(self, state_path: Path, *, calls_path: Path | None) -> None:
+    def __init__(self, state_path: Path, *, calls_path: Path | None, writes_path: Path | None) -> None:
         self.calls: Counter[str] = Counter()
+        self.writes = Writes()
         self.stopping = threading.Event()
         self._state_path = state_path
         self._calls_path = calls_path
+        self._writes_path = writes_path
         self._lock = threading.Lock()
         self._text = ""
         self._state: State = {}
         self._history = podwatch.History()
         self._met: Counter[int] = Counter()  # requests that each fault of the present text was tried on
 
-    def begin(self, path: str, *, watch: bool) -> tuple[State, Fault]:
+    def begin(self, path: str, *, watch: bool, method: str = "GET") -> tuple[State, Fault]:
         """Count a request. Returns the state to answer from, and the fault that the request meets, if any."""
         with self._lock:
-            self.calls[f"{path}?watch" if watch else path] += 1
+            self.calls[f"{path}?watch" if watch else path if method == "GET" else f"{method} {path}"] += 1
             if self._calls_path is not None:
                 _write_json(self._calls_path, self.calls)
             self._reread()
             met: Fault = {}
             for place, fault in enumerate(self._state.get("faults", [])):
-                if path.startswith(fault.get("path", "/")) and fault.get("watch", watch) == watch:
+                met_by = path.startswith(fault.get("path", "/")) and fault.get("method", method) == method
+                if met_by and fault.get("watch", watch) == watch:
                     self._met[place] += 1
                     first = fault.get("first", 1)
                     if not met and first <= self._met[place] < first + fault.get("count", sys.maxsize):
@@ -176,8 +143,18 @@ class _Answers:
         with self._lock:
             self._reread()
             if "pods" not in self._state:
-                return _status(403, "pods is forbidden")
+                return status(403, "pods is forbidden")
             return 200, self._history.listed(node)
+
+    def write(self, method: str, path: str, body: bytes) -> Answer:
+        """Do what a request asks for that changes something."""
+        with self._lock:
+            pods = self._state.get("pods", [])
+            answer = self.writes.do(method, path, body, pods=pods, protected=self._state.get("protected", []))
+            if self._writes_path is not None:
+                _write_json(self._writes_path, self.writes.told())
+            self._history.update(self.writes.remaining(pods))
+            return answer
 
     def events(self, node: str, *, since: int) -> list[podwatch.Event]:
         """What has happened to the pods of a node, or of all, after a version."""
@@ -190,13 +167,19 @@ class _Answers:
         if text != self._text:
             self._state, self._text = json.loads(text), text
             self._met.clear()
-            self._history.update(self._state.get("pods", []))
+            self._history.update(self.writes.remaining(self._state.get("pods", [])))
 
 
 class _Request(BaseHTTPRequestHandler):
-    """One connection; each GET on it is answered."""
+    """One connection; each request on it is answered."""
 
     protocol_version = "HTTP/1.1"
+
+    def do_POST(self) -> None:
+        self._do_write()
+
+    def do_PATCH(self) -> None:
+        self._do_write()
 
     def do_GET(self) -> None:
         server = cast("_Server", self.server)
@@ -215,19 +198,38 @@ class _Request(BaseHTTPRequestHandler):
         body = fault.get("body", json.dumps(content)).encode()
         self._send(fault.get("status", code), fault.get("headers", {}), body, fault)
 
-    def _content(self, state: State, path: str, query: Query) -> Answer:
+    def _do_write(self) -> None:
+        answers = cast("_Server", self.server).answers
+        path = urlsplit(self.path).path
+        body = self.rfile.read(int(self.headers.get("Content-Length", "0")))
+        state, fault = answers.begin(path, watch=False, method=self.command)
+        if fault.get("hang"):
+            self._wait_for_the_end()
+            return
+        answers.stopping.wait(fault.get("delay", 0.0))
+        code, content = self._denied(state) or (
+            status(fault["status"], "as the state file says")
+            if "status" in fault
+            else answers.write(self.command, path, body)
+        )
+        self._send(code, fault.get("headers", {}), fault.get("body", json.dumps(content)).encode(), fault)
+
+    def _denied(self, state: State) -> Answer | None:
+        """The refusal of a token that is none of those that are valid."""
         tokens = state.get("tokens")
         if tokens is not None and self.headers.get("Authorization") not in [f"Bearer {token}" for token in tokens]:
-            return _status(401, "Unauthorized")
+            return status(401, "Unauthorized")
+        return None
+
+    def _content(self, state: State, path: str, query: Query) -> Answer:
+        if (denied := self._denied(state)) is not None:
+            return denied
         if path == podwatch.PATH:
             node = podwatch.selected_node(query)
             if node is None:
-                return _status(400, "field label not supported")
+                return status(400, "field label not supported")
             return cast("_Server", self.server).answers.pods(node)
-        route = _ROUTES.get(path)
-        if route is None:
-            return _status(404, "the server could not find the requested resource")
-        return route(state, path, query)
+        return slices.answer(path, query, items=state.get("slices", []), versions=state.get("versions", ["v1"]))
 
     def _send(self, status: int, headers: Mapping[str, str], body: bytes, fault: Fault) -> None:
         phrase = HTTPStatus(status).phrase
@@ -318,10 +320,14 @@ class _Server(ThreadingHTTPServer):
 
 
 class ApiServer:
-    """A running server. `calls` are the requests by path since its start; `stop` may be called twice."""
+    """A running server. `calls` are the requests by path since its start, `writes` what they changed.
+
+    `stop` may be called twice.
+    """
 
     def __init__(self, server: _Server) -> None:
         self.calls = server.answers.calls
+        self.writes = server.answers.writes
         host, port = server.server_address[:2]
         self.address = f"{host!s}:{port}"
         self._server = server
@@ -349,11 +355,16 @@ def serve(
     *,
     address: str = "127.0.0.1:0",
     calls_path: str | os.PathLike[str] | None = None,
+    writes_path: str | os.PathLike[str] | None = None,
     tls: ssl.SSLContext | None = None,
 ) -> ApiServer:
     """Starts a server in this process. It answers as soon as this returns."""
     host, _, port = address.rpartition(":")
-    answers = _Answers(Path(state_path), calls_path=None if calls_path is None else Path(calls_path))
+    answers = _Answers(
+        Path(state_path),
+        calls_path=None if calls_path is None else Path(calls_path),
+        writes_path=None if writes_path is None else Path(writes_path),
+    )
     return ApiServer(_Server((host, int(port)), answers, tls))
 
 
@@ -363,6 +374,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--listen", required=True, help="where to listen, as HOST:PORT")
     parser.add_argument("--state", required=True, help="the JSON file to answer from")
     parser.add_argument("--calls", help="where to write the number of requests by path")
+    parser.add_argument("--writes", help="where to write the Events and evictions that were asked for")
     parser.add_argument("--certificate", help="the certificate to serve with; without it there is no TLS")
     parser.add_argument("--key", help="its private key")
     options = parser.parse_args(arguments)
@@ -373,7 +385,7 @@ def main(arguments: list[str] | None = None) -> None:
     # Blocked before the first thread starts, because threads inherit the mask; sigwait then takes the signal.
     ends = {signal.SIGTERM, signal.SIGINT}
     signal.pthread_sigmask(signal.SIG_BLOCK, ends)
-    with serve(options.state, address=options.listen, calls_path=options.calls, tls=tls):
+    with serve(options.state, address=options.listen, calls_path=options.calls, writes_path=options.writes, tls=tls):
         signal.sigwait(ends)
 
 

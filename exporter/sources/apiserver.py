@@ -8,7 +8,8 @@ no server that the CA does not vouch for, and never over plain HTTP; one deadlin
 slowly bytes trickle in, and of an answer without an end the whole time and each silence; an answer, and a line of one,
 is bounded; every failure is a value.
 
-It will not write, retry, follow redirects or keep a connection open.
+It will not write, retry, follow redirects or keep a connection open. Who writes derives from it, outside the exporter:
+here there is no other method than GET.
 """
 
 import io
@@ -18,7 +19,7 @@ import ssl
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from http.client import HTTPConnection, HTTPException, HTTPResponse, IncompleteRead, RemoteDisconnected
 from pathlib import Path
 from typing import Any, cast
@@ -40,6 +41,16 @@ class Answer:
     retry_after: float | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One request. `headers` are those besides what every request has."""
+
+    method: str
+    path: str
+    body: bytes | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
 def is_mounted(folder: Path) -> bool:
     """Whether a service account is mounted here at all."""
     return os.path.exists(folder / "token")
@@ -56,8 +67,12 @@ class ApiServer:
 
     def get(self, path: str) -> Answer | Failure:
         """GET a path with its query. Any status is an answer; a failure is that there is none."""
+        return self._exchange(Request("GET", path))
+
+    def _exchange(self, request: Request) -> Answer | Failure:
+        """Make a request and read its whole answer."""
         until = time.monotonic() + self._deadline
-        connection = self._asked(path, until=until)
+        connection = self._asked(request, until=until)
         if isinstance(connection, Failure):
             return connection
         try:
@@ -75,7 +90,7 @@ class ApiServer:
         nothing, `total` after how many we go away whatever it says.
         """
         begun = time.monotonic()
-        connection = self._asked(path, until=begun + self._deadline)
+        connection = self._asked(Request("GET", path), until=begun + self._deadline)
         if isinstance(connection, Failure):
             return connection
         stream = _Stream(connection, until=begun + self._deadline)
@@ -92,7 +107,7 @@ class ApiServer:
         stream.patience(until=begun + total, idle=idle)
         return Lines(response, connection, where=self._where)
 
-    def _asked(self, path: str, *, until: float) -> ssl.SSLSocket | Failure:
+    def _asked(self, request: Request, *, until: float) -> ssl.SSLSocket | Failure:
         """A connection to the API server on which the request has been made."""
         if not self._host or not self._port.isdigit():
             return Failure(
@@ -109,11 +124,12 @@ class ApiServer:
             "Authorization": f"Bearer {token}",
             "Connection": "close",
             "User-Agent": f"podgpu/{version()}",
+            **request.headers,
         }
         client = HTTPConnection(self._host, int(self._port))
         try:
             client.sock = connection = self._connected(trusted, until=until)
-            client.request("GET", path, headers=headers)
+            client.request(request.method, request.path, request.body, headers=headers)
         except (OSError, HTTPException) as error:
             client.close()
             return self._failure(error)
