@@ -55,6 +55,15 @@ def _top(arguments: Sequence[str]) -> int:
     return run(arguments, os.environ)
 
 
+def _enforcer(arguments: Sequence[str]) -> int:
+    from enforcer.settings import settings as enforcer_settings
+
+    chosen = enforcer_settings(arguments, os.environ)
+    from enforcer.service import run
+
+    return run(chosen)
+
+
 _COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
     "exporter": _exporter,
     "top": _top,
