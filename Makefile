@@ -46,8 +46,8 @@ proto: $(VENV)/.installed-dev ## generate the gRPC code anew
 	$(BIN)/python -m podresources.generate
 
 docs: $(VENV)/.installed-dev ## generate docs/metrics.md and docs/configuration.md anew
-	$(BIN)/python -m exporter.metrics.documentation > docs/metrics.md
-	$(BIN)/python -m exporter.settings_page > docs/configuration.md
+	$(BIN)/python -m enforcer.documentation metrics > docs/metrics.md
+	$(BIN)/python -m enforcer.documentation configuration > docs/configuration.md
 
 dashboards: $(VENV)/.installed-dev ## write dashboards/*.json anew
 	$(BIN)/python -m dashboards.builder

@@ -38,7 +38,8 @@ ACTIONS = Family(
     "counter",
     "",
     ("mechanism", "action", "result"),
-    "Actions since the enforcer started. Result: done (read back), pending, failed, or planned where the mode is audit.",
+    "Actions since the enforcer started. Result: done (read back), pending, failed, or planned where the mode is "
+    "audit.",
     "podgpu, the enforcer",
 )
 OVERRUNS = Family(
@@ -46,8 +47,8 @@ OVERRUNS = Family(
     "counter",
     "",
     ("reaction",),
-    "Times that a container's memory began to exceed its cap by more than the tolerance, in most samples of a window, by "
-    "the reaction that the cap asks for.",
+    "Times that a container's memory began to exceed its cap by more than the tolerance, in most samples of a window, "
+    "by the reaction that the cap asks for.",
     "podgpu, the enforcer's watch",
 )
 EVENTS = Family(
@@ -78,8 +79,8 @@ RECONCILE_DURATION = Family(
 
 GROUP = Group(
     "Enforcer",
-    "On a page of its own: `podgpu enforcer` serves it on port 9837, with the `process_*` families of its own process. The "
-    "exporter's page does not have these, and shows each applied limit as it reads it back by itself.",
+    "On a page of its own: `podgpu enforcer` serves it on port 9837, with the `process_*` families of its own process. "
+    "The exporter's page does not have these, and shows each applied limit as it reads it back by itself.",
     (INFO, CAPS, ACTIONS, OVERRUNS, EVENTS, LAST_RECONCILE, RECONCILE_DURATION),
 )
 

@@ -100,7 +100,7 @@ class Enforcer:
         library = LibraryUse()
         procfs, sysfs = Path(node.procfs), Path(node.sysfs)
         # MPS settings are read fresh: what was set a moment ago must show.
-        found = sources(node, clock, mps_settings_age=0)
+        found = sources(node, clock, mps_settings_age=0, library=library)
         self._pods = found.pods
         self._sampler = Sampler(
             found,
@@ -129,7 +129,7 @@ class Enforcer:
             tally=self._tally,
             clock=clock,
         )
-        managed = settings.mps == "managed" and mode is not Mode.AUDIT
+        managed = settings.mps == "managed" and mode is Mode.ENFORCE
         self._daemons = DaemonCare(settings, boot=boot, clock=clock, use=library) if managed else None
 
     def run(self, stop: threading.Event) -> None:

@@ -1,17 +1,19 @@
-"""The exporter's flags: one table from which parsing, environment variables, --help and the documentation derive.
+"""The exporter's flags, and those that it shares with other commands because they say the same of a node.
 
-A flag wins over its environment variable, the variable over the default. A value that makes no sense is an error in
-one line that names the flag and says what it takes.
+What a flag is, and which of flag, variable and default wins, is in `exporter.flags`.
 """
 
 import argparse
-import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any
 
-ENV_PREFIX = "PODGPU_"
+from exporter import flags
+from exporter.flags import Flag, SettingsError, duration, one_of, path, socket, switch
+
+__all__ = ["FLAGS", "Flag", "Settings", "SettingsError", "duration", "parser", "settings", "settings_of"]
+
 # Not taken from podresources, which loads gRPC: --help and a wrong flag do without.
 DEFAULT_PODS_SOCKET = "/var/lib/kubelet/pods-api/pods-api.sock"
 DEFAULT_PIPE_DIRECTORIES = (
@@ -26,13 +28,9 @@ DEFAULT_PIPE_DIRECTORIES = (
 )
 
 
-class SettingsError(Exception):
-    """A flag or environment variable that can't be used, in one line."""
-
-
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What the exporter was asked to do. Durations in seconds."""
+    """What the exporter was asked to do, or how another command is to read the node. Durations in seconds."""
 
     interval: float
     deadline: float
@@ -64,55 +62,6 @@ class Settings:
     log_format: str
 
 
-@dataclass(frozen=True, slots=True)
-class Flag:
-    """One flag. `parse` turns its text into a value or raises ValueError with what it takes."""
-
-    name: str
-    default: str
-    help: str
-    metavar: str = ""
-    parse: Callable[[str], Any] = str
-    repeatable: bool = False
-    switch: bool = False
-
-    @property
-    def variable(self) -> str:
-        """The environment variable that sets it. A repeatable one takes a comma-separated list."""
-        return ENV_PREFIX + re.sub(r"[.-]", "_", self.name).upper()
-
-    @property
-    def attribute(self) -> str:
-        """The name under which argparse keeps it."""
-        return re.sub(r"[.-]", "_", self.name)
-
-
-def duration(text: str) -> float:
-    """Seconds from text such as 5s, 500ms, 2m or 2.5."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|m|h)?", text)
-    if match is None or float(match[1]) == 0:
-        raise ValueError("takes a duration such as 5s, 500ms or 1m")
-    return float(match[1]) * {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, None: 1.0}[match[2]]
-
-
-def _count(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or int(text) == 0:
-        raise ValueError("takes a whole number above 0")
-    return int(text)
-
-
-def _path(text: str) -> str:
-    if not text.startswith("/"):
-        raise ValueError("takes an absolute path")
-    return text
-
-
-def _socket(text: str) -> str:
-    if not text.startswith("/") or len(os.fsencode(text)) > 107:
-        raise ValueError("takes an absolute path of at most 107 bytes, as the kernel has it for sockets")
-    return text
-
-
 def _node_name(text: str) -> str:
     if len(text) > 253 or not re.fullmatch(r"[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?", text):
         raise ValueError("takes the name of a Kubernetes node")
@@ -131,73 +80,46 @@ def _annotation_prefix(text: str) -> str:
     return text
 
 
-def _one_of(*words: str) -> Callable[[str], str]:
-    def parse(text: str) -> str:
-        if text not in words:
-            raise ValueError(f"takes one of {', '.join(words)}")
-        return text
+def web_flags(port: int) -> tuple[Flag, ...]:
+    """How a command serves its metrics, by default on this port."""
+    return (
+        Flag(
+            "web.listen-address",
+            f":{port}",
+            "address to listen on, as :PORT, HOST:PORT or [IPv6]:PORT; port 0 takes a free one",
+            "ADDRESS",
+            repeatable=True,
+        ),
+        Flag("web.telemetry-path", "/metrics", "path of the metrics page", "PATH", _url_path),
+        Flag(
+            "web.config.file",
+            "",
+            "file that turns on TLS, client certificates and basic authentication, "
+            "in the format of Prometheus' exporter-toolkit",
+            "FILE",
+        ),
+        Flag("web.max-connections", "100", "connections held at once; further ones are refused", "N", flags.count),
+        Flag(
+            "web.disable-exporter-metrics",
+            "",
+            "leave out the metrics of this program's own process (process_*)",
+            parse=switch,
+            switch=True,
+        ),
+    )
 
-    return parse
 
-
-def _switch(text: str) -> bool:
-    if text.lower() in ("1", "true", "yes"):
-        return True
-    if text.lower() in ("", "0", "false", "no"):
-        return False
-    raise ValueError("takes true or false")
-
-
-FLAGS: tuple[Flag, ...] = (
-    Flag("interval", "5s", "time from one sampling cycle to the next", "DURATION", duration),
-    Flag(
-        "deadline",
-        "",
-        "how long a cycle waits for the driver, and then for /proc, before it goes on without them; "
-        "default: 0.4 of the interval",
-        "DURATION",
-        duration,
-    ),
-    Flag(
-        "retain",
-        "5m",
-        "how long the counters of a container that is gone stay on the page, so that their last value is scraped",
-        "DURATION",
-        duration,
-    ),
-    Flag(
-        "web.listen-address",
-        ":9836",
-        "address to listen on, as :PORT, HOST:PORT or [IPv6]:PORT; port 0 takes a free one",
-        "ADDRESS",
-        repeatable=True,
-    ),
-    Flag("web.telemetry-path", "/metrics", "path of the metrics page", "PATH", _url_path),
-    Flag(
-        "web.config.file",
-        "",
-        "file that turns on TLS, client certificates and basic authentication, "
-        "in the format of Prometheus' exporter-toolkit",
-        "FILE",
-    ),
-    Flag("web.max-connections", "100", "connections held at once; further ones are refused", "N", _count),
-    Flag(
-        "web.disable-exporter-metrics",
-        "",
-        "leave out the metrics of the exporter's own process (process_*)",
-        parse=_switch,
-        switch=True,
-    ),
-    Flag("path.procfs", "/proc", "procfs of the host's pid namespace", "DIR", _path),
-    Flag("path.sysfs", "/sys", "sysfs of the host, with the cgroups of all pods in fs/cgroup", "DIR", _path),
-    Flag("path.logs", "/var/log", "the node's log directory, whose containers/ and pods/ name the pods", "DIR", _path),
+NODE_FLAGS: tuple[Flag, ...] = (  # where the things of a node are, and which of them are asked
+    Flag("path.procfs", "/proc", "procfs of the host's pid namespace", "DIR", path),
+    Flag("path.sysfs", "/sys", "sysfs of the host, with the cgroups of all pods in fs/cgroup", "DIR", path),
+    Flag("path.logs", "/var/log", "the node's log directory, whose containers/ and pods/ name the pods", "DIR", path),
     Flag(
         "kubelet.socket",
         "",
         "socket of the kubelet's PodResources API (mount its directory, not the socket); "
         "default: where the kubelet, k0s or microk8s keep it",
         "SOCKET",
-        _socket,
+        socket,
     ),
     Flag(
         "kubelet.resource",
@@ -218,7 +140,7 @@ FLAGS: tuple[Flag, ...] = (
         DEFAULT_PODS_SOCKET,
         "socket of the kubelet's Pods API, which Kubernetes has from 1.37 on (mount its directory, not the socket)",
         "SOCKET",
-        _socket,
+        socket,
     ),
     Flag(
         "pods.source",
@@ -226,7 +148,7 @@ FLAGS: tuple[Flag, ...] = (
         "where this node's pods come from: kubelet (its Pods API), api (a watch of the API server), logs (the log "
         "links, which tell names only), none, or auto: the first of these that there is",
         "SOURCE",
-        _one_of("auto", "kubelet", "api", "logs", "none"),
+        one_of("auto", "kubelet", "api", "logs", "none"),
     ),
     Flag(
         "dra.source",
@@ -234,7 +156,7 @@ FLAGS: tuple[Flag, ...] = (
         "where the devices of claims (dynamic resource allocation) are looked up, on a node that has claims: auto, "
         "which is the API server if a service account is mounted, or none",
         "SOURCE",
-        _one_of("auto", "none"),
+        one_of("auto", "none"),
     ),
     Flag(
         "node-name",
@@ -249,14 +171,7 @@ FLAGS: tuple[Flag, ...] = (
         "/var/run/secrets/kubernetes.io/serviceaccount",
         "the mounted service account, with token and ca.crt for the API server",
         "DIR",
-        _path,
-    ),
-    Flag(
-        "pods.label",
-        "",
-        "label of pods to show in podgpu_pod_labels, such as app.kubernetes.io/name",
-        "KEY",
-        repeatable=True,
+        path,
     ),
     Flag(
         "caps.annotation-prefix",
@@ -270,15 +185,7 @@ FLAGS: tuple[Flag, ...] = (
         "",
         "file with the cluster's defaults and ceilings for caps, see docs/policy.md",
         "FILE",
-        _path,
-    ),
-    Flag(
-        "mps.source",
-        "auto",
-        "whether MPS control daemons are asked for servers, clients, shares and limits: auto, which is wherever there "
-        "is one, or none",
-        "SOURCE",
-        _one_of("auto", "none"),
+        path,
     ),
     Flag(
         "mps.pipe-directory",
@@ -298,42 +205,54 @@ FLAGS: tuple[Flag, ...] = (
         "/var/run/gpu-fractioning/map",
         "where NVIDIA's gpu-fractioning keeps what it gave to containers",
         "DIR",
-        _path,
+        path,
     ),
-    Flag("log.level", "info", "debug, info, warning or error", "LEVEL", _one_of("debug", "info", "warning", "error")),
-    Flag("log.format", "logfmt", "logfmt or json", "FORMAT", _one_of("logfmt", "json")),
 )
-
-
-class _Parser(argparse.ArgumentParser):
-    """argparse, with errors as one line and no guessing of shortened flags."""
-
-    def error(self, message: str) -> NoReturn:
-        raise SettingsError(f"{message} (see {self.prog} --help)")
+LOG_FLAGS: tuple[Flag, ...] = (
+    Flag("log.level", "info", "debug, info, warning or error", "LEVEL", one_of("debug", "info", "warning", "error")),
+    Flag("log.format", "logfmt", "logfmt or json", "FORMAT", one_of("logfmt", "json")),
+)
+DEADLINE_FLAG = Flag(
+    "deadline",
+    "",
+    "how long a cycle waits for the driver, and then for /proc, before it goes on without them; "
+    "default: 0.4 of the interval",
+    "DURATION",
+    duration,
+)
+EXPORTER_FLAGS: tuple[Flag, ...] = (  # that no other command has, or not with this meaning
+    Flag("interval", "5s", "time from one sampling cycle to the next", "DURATION", duration),
+    Flag(
+        "retain",
+        "5m",
+        "how long the counters of a container that is gone stay on the page, so that their last value is scraped",
+        "DURATION",
+        duration,
+    ),
+    Flag(
+        "pods.label",
+        "",
+        "label of pods to show in podgpu_pod_labels, such as app.kubernetes.io/name",
+        "KEY",
+        repeatable=True,
+    ),
+    Flag(
+        "mps.source",
+        "auto",
+        "whether MPS control daemons are asked for servers, clients, shares and limits: auto, which is wherever there "
+        "is one, or none",
+        "SOURCE",
+        one_of("auto", "none"),
+    ),
+)
+FLAGS: tuple[Flag, ...] = (*EXPORTER_FLAGS, DEADLINE_FLAG, *web_flags(9836), *NODE_FLAGS, *LOG_FLAGS)
 
 
 def parser(
     prog: str, description: str = "Serves GPU memory per container of this node to Prometheus."
 ) -> argparse.ArgumentParser:
-    """The parser of the exporter's flags; its --help names every flag's environment variable."""
-    found = _Parser(
-        prog=prog,
-        description=description,
-        epilog="Every flag can be set by the environment variable named with it; a flag given wins.",
-        allow_abbrev=False,
-    )
-    for flag in FLAGS:
-        shown = f"{flag.help} (default: {flag.default})" if flag.default else flag.help
-        text = f"{shown} [{flag.variable}]".replace("%", "%%")
-        if flag.switch:
-            found.add_argument(f"--{flag.name}", dest=flag.attribute, action="store_const", const="true", help=text)
-        elif flag.repeatable:
-            found.add_argument(
-                f"--{flag.name}", dest=flag.attribute, action="append", metavar=flag.metavar, help=f"{text}; repeatable"
-            )
-        else:
-            found.add_argument(f"--{flag.name}", dest=flag.attribute, metavar=flag.metavar, help=text)
-    return found
+    """The parser of the exporter's flags."""
+    return flags.parser(prog, description, FLAGS)
 
 
 def settings(arguments: Sequence[str], environment: Mapping[str, str], *, prog: str = "podgpu exporter") -> Settings:
@@ -346,8 +265,11 @@ def settings(arguments: Sequence[str], environment: Mapping[str, str], *, prog: 
 
 def settings_of(parsed: argparse.Namespace, environment: Mapping[str, str]) -> Settings:
     """The settings that parsed flags and environment give. Raises SettingsError."""
-    given = vars(parsed)
-    values = {flag.attribute: _value(flag, given[flag.attribute], environment) for flag in FLAGS}
+    return settings_from(flags.values_of(parsed, FLAGS, environment))
+
+
+def settings_from(values: Mapping[str, Any]) -> Settings:
+    """The settings from the value of each flag, by its attribute. Raises SettingsError."""
     deadline = values["deadline"] or 0.4 * values["interval"]
     for directory in values["mps_pipe_directory"]:
         if not directory.startswith("/"):
@@ -384,19 +306,3 @@ def settings_of(parsed: argparse.Namespace, environment: Mapping[str, str]) -> S
         log_level=values["log_level"],
         log_format=values["log_format"],
     )
-
-
-def _value(flag: Flag, given: str | list[str] | None, environment: Mapping[str, str]) -> Any:  # noqa: ANN401
-    """One flag's value, by its own type."""
-    origin = f"--{flag.name}"
-    if given is None and flag.variable in environment:
-        given, origin = environment[flag.variable], flag.variable
-    if given is None:
-        given = flag.default
-    if flag.repeatable:
-        parts = given.split(",") if isinstance(given, str) else given
-        return tuple(part.strip() for part in parts if part.strip())
-    try:
-        return flag.parse(str(given)) if given or flag.switch else ""
-    except ValueError as error:
-        raise SettingsError(f"{origin}: {error}, not {given!r}") from None

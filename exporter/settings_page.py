@@ -1,18 +1,19 @@
-"""Writes docs/configuration.md from the table of flags: `python -m exporter.settings_page > docs/configuration.md`."""
+"""Makes docs/configuration.md from the commands' tables of flags. `make docs` writes it; a test compares."""
 
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from exporter.flags import Flag
 from exporter.settings import FLAGS
 
 _INTRODUCTION = """\
 # Configuration
 
-<!-- Generated from exporter/settings.py by `make docs`; do not edit. -->
+<!-- Generated from the tables of flags by `make docs`; do not edit. -->
 
-`podgpu exporter` takes these flags. Each can be set by the environment variable beside it; a flag that is given wins.
-A repeatable flag takes a comma-separated list in its variable. A flag or variable that can't be used ends the exporter
-with one line and exit code 2.
-
-| flag | environment variable | default | meaning |
-|---|---|---|---|
+Each flag can be set by the environment variable beside it; a flag that is given wins. The variables have one scheme for
+all commands: each runs in a container of its own. A repeatable flag takes a comma-separated list in its variable. A
+flag or variable that can't be used ends the command with one line and exit code 2.
 """
 
 _WEB_CONFIG = """
@@ -34,15 +35,42 @@ basic_auth_users:
 """
 
 
-def page() -> str:
-    """The page as Markdown."""
+class Command(NamedTuple):
+    """A command, its flags, and what there is to say about them."""
+
+    name: str
+    about: str
+    flags: Sequence[Flag]
+
+
+_EXPORTER = Command(
+    "podgpu exporter",
+    "`podgpu explain` and `podgpu top --node` take the same flags, and read the node as it does.",
+    FLAGS,
+)
+
+
+def page(further: Sequence[Command] = ()) -> str:
+    """The page as Markdown, with commands that are not the exporter's after its own.
+
+    Of these only the flags are listed that the exporter does not have in the same way.
+    """
+    parts = [_INTRODUCTION, _section(_EXPORTER, FLAGS)]
+    known = {(flag.name, flag.default, flag.help): flag for flag in FLAGS}
+    for command in further:
+        own = [flag for flag in command.flags if (flag.name, flag.default, flag.help) not in known]
+        shared = [flag for flag in command.flags if (flag.name, flag.default, flag.help) in known]
+        parts.append(_section(command, own))
+        names = ", ".join(f"`--{flag.name}`" for flag in shared)
+        parts.append(f"\nAnd as the exporter has them: {names}.\n")
+    return "".join([*parts, _WEB_CONFIG])
+
+
+def _section(command: Command, flags: Sequence[Flag]) -> str:
     rows = [
         f"| `--{flag.name}`{' (repeatable)' if flag.repeatable else ''} | `{flag.variable}` "
         f"| {f'`{flag.default}`' if flag.default else ''} | {flag.help} |"
-        for flag in FLAGS
+        for flag in flags
     ]
-    return _INTRODUCTION + "\n".join(rows) + "\n" + _WEB_CONFIG
-
-
-if __name__ == "__main__":
-    print(page(), end="")
+    head = "| flag | environment variable | default | meaning |\n|---|---|---|---|\n"
+    return f"\n## {command.name}\n\n{command.about}\n\n{head}" + "\n".join(rows) + "\n"

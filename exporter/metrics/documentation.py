@@ -111,4 +111,3 @@ def _line(family: Family) -> str:
     labels = ", ".join(f"`{label}`" for label in family.labels)
     cells = (f"`{family.name}`", family.type, labels, family.meaning, family.source, family.stability)
     return f"| {' | '.join(cells)} |\n"
-

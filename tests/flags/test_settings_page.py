@@ -1,6 +1,6 @@
 from pathlib import Path
 
-from exporter.settings_page import page
+from enforcer.documentation import configuration as page
 
 
 def test_the_configuration_page_is_the_generated_one():

@@ -2,8 +2,11 @@ import re
 
 import pytest
 
+from enforcer import metrics as enforcer
 from exporter.metrics import catalog
-from exporter.metrics.catalog import CONTAINER, DOMAIN, FAMILIES, PREFIX, Family
+from exporter.metrics.catalog import CONTAINER, DOMAIN, PREFIX, Family
+
+FAMILIES = (*catalog.FAMILIES, *enforcer.GROUP.families)
 
 UNITS = ("bytes", "seconds", "ratio", "byte_seconds")
 # Labels that a Prometheus target carries itself, or that clash with what people attach to every target.
@@ -22,7 +25,8 @@ def words(family):
 
 
 def test_every_constant_is_listed_once_and_names_are_unique():
-    constants = [value for value in vars(catalog).values() if isinstance(value, Family)]
+    values = [*vars(catalog).values(), *vars(enforcer).values()]
+    constants = [value for value in values if isinstance(value, Family)]
     assert len(constants) == len(FAMILIES)
     assert set(constants) == set(FAMILIES)
     assert len({family.name for family in FAMILIES}) == len(FAMILIES)
