@@ -10,6 +10,7 @@ import signal
 import sys
 import threading
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from enforcer import metrics
@@ -50,14 +51,12 @@ _API_DEADLINE = 10.0  # seconds
 
 
 def run(settings: Settings) -> int:
-    """Enforce until SIGTERM or SIGINT. Returns the exit code: 0, or 2 for an address, file or right that is missing."""
+    """Enforce until SIGTERM or SIGINT. Returns the exit code: 0, or 2 for an address or file of no use."""
     node = settings.node
     configure(level=node.log_level, form=node.log_format)
     boot = boot_id()
     if isinstance(boot, Failure):
         return _complain(str(boot))
-    if settings.mode == Mode.ENFORCE and os.geteuid() != 0:
-        return _complain("--mode=enforce needs root: the driver, MPS control daemons and receipts are root's")
     clock = Clock()
     store = PageStore(clock.monotonic)
     enforcer = Enforcer(settings, boot=boot, clock=clock, store=store)
@@ -71,6 +70,8 @@ def run(settings: Settings) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     log.info("podgpu enforcer %s starts in mode %s, with MPS daemons %s", version(), settings.mode, settings.mps)
+    if settings.mode == Mode.ENFORCE and os.geteuid() != 0:
+        log.warning("not root: the driver and MPS control daemons will refuse, and no gate believes our receipts")
     try:
         server.start()
     except (ListenError, WebConfigError) as error:
@@ -100,7 +101,9 @@ class Enforcer:
         library = LibraryUse()
         procfs, sysfs = Path(node.procfs), Path(node.sysfs)
         # MPS settings are read fresh: what was set a moment ago must show.
-        found = sources(node, clock, mps_settings_age=0, library=library)
+        ours = settings.managed_directory
+        watched = replace(node, mps_directories=(*node.mps_directories, ours, f"{ours}/[0-9]*"))
+        found = sources(watched, clock, mps_settings_age=0, library=library)
         self._pods = found.pods
         self._sampler = Sampler(
             found,

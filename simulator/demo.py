@@ -13,7 +13,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
-from typing import NoReturn
+from typing import IO, NoReturn
 
 from exporter.top.choice import Choice
 from exporter.top.frame import once
@@ -27,10 +27,12 @@ from simulator.node import Node
 from simulator.nvml.library import LibraryBuildError
 from simulator.paths import Paths
 from simulator.processes import Processes, fetch, free_address, wait_until_ready
-from simulator.scenario import ScenarioError
+from simulator.scenario import Scenario, ScenarioError
 from simulator.scenario_file import load, names
 
 _PORT = 9836
+_ENFORCER_PORT = 9837
+_ENFORCER_INTERVAL = 2.0  # seconds
 _INTERVAL = 1.0  # seconds from one sampling cycle, and one table, to the next
 _MPS_INTERVAL = 3.0  # from one cycle to the next where each takes some twenty calls of the control daemon's front-end
 
@@ -92,7 +94,7 @@ def _run(given: argparse.Namespace, root: Path) -> int:
     with Processes() as processes, (root / "exporter.log").open("wb") as errors:
         print(f"starting a node: {loaded.description}", file=sys.stderr)
         processes.mps(paths, loaded)
-        if given.once:
+        if given.once and loaded.enforcer is None:
             Node(paths, loaded).advance(0)
         else:
             processes.clockwork(paths, given.scenario)
@@ -100,6 +102,8 @@ def _run(given: argparse.Namespace, root: Path) -> int:
         if paths.apiserver_state.exists():
             processes.apiserver(paths)
         interval = _MPS_INTERVAL if loaded.mps else _INTERVAL
+        if loaded.enforcer is not None:
+            _enforce(processes, paths, loaded, errors)
         exporter = processes.exporter(
             paths, f"--interval={interval}s", "--pods.label=team", address=address, errors=errors
         )
@@ -114,6 +118,15 @@ def _run(given: argparse.Namespace, root: Path) -> int:
         else:
             _watch(url, until=time.monotonic() + given.seconds)
     return 0
+
+
+def _enforce(processes: Processes, paths: Paths, loaded: Scenario, errors: IO[bytes]) -> None:
+    """Start the node's enforcer, and wait for its first cycle to be over."""
+    address = free_address(_ENFORCER_PORT)
+    flags = (f"--interval={_ENFORCER_INTERVAL}s", *(loaded.enforcer or ()))
+    enforcer = processes.enforcer(paths, *flags, address=address, errors=errors)
+    wait_until_ready(address, enforcer)
+    print(f"the enforcer's metrics: http://{address}/metrics", file=sys.stderr)
 
 
 def _watch(url: str, *, until: float) -> None:
