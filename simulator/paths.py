@@ -46,6 +46,11 @@ class Paths:
         return self.root / "apiserver.json"
 
     @property
+    def apiserver_writes(self) -> Path:
+        """What was written to the API server: Events and evictions."""
+        return self.root / "apiserver.writes"
+
+    @property
     def apiserver_address(self) -> Path:
         """Where the API server listens, as HOST:PORT."""
         return self.root / "apiserver.address"

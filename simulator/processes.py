@@ -104,6 +104,7 @@ class Processes:
             *("--listen", address),
             *("--state", str(paths.apiserver_state)),
             *("--calls", str(paths.root / "apiserver.calls")),
+            *("--writes", str(paths.apiserver_writes)),
             *("--certificate", str(paths.service_account / "ca.crt")),
             *("--key", str(key)),
         )

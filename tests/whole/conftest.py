@@ -37,6 +37,9 @@ class Whole:
     kubelet: Popen[bytes] | None = None
     apiserver: Popen[bytes] | None = None
     exporter: Popen[bytes] | None = None
+    enforcer: Popen[bytes] | None = None
+    enforcer_address: str = ""
+    now: float = 0.0
 
     @property
     def paths(self) -> Paths:
@@ -59,6 +62,36 @@ class Whole:
             )
         if ready:
             wait_until_ready(self.address, self.exporter)
+
+    def start_enforcer(self, *flags: str) -> None:
+        """Start the enforcer, or start it anew."""
+        self.enforcer_address = self.enforcer_address or free_address(0)
+        asked = self.node.scenario.enforcer or ()
+        with (self.paths.root / "enforcer.log").open("ab") as errors:
+            self.enforcer = self.processes.enforcer(
+                self.paths, "--interval=1s", *asked, *flags, address=self.enforcer_address, errors=errors
+            )
+        wait_until_ready(self.enforcer_address, self.enforcer)
+
+    def enforcer_value(self, family: str, **labels: str) -> float:
+        page = fetch(f"http://{self.enforcer_address}/metrics").decode()
+        return sum(value for found, value in samples(page, family) if labels.items() <= found.items())
+
+    def change(self, pod: str, **fields: object) -> None:
+        """Change a pod of the scenario: same uid, same processes."""
+        pods = tuple(replace(each, **fields) if each.name == pod else each for each in self.node.scenario.pods)
+        self.node.scenario = replace(self.node.scenario, pods=pods)
+        self.node.advance(self.now)
+
+    def until(self, holds: Callable[[], bool], *, seconds: float = 30.0) -> float:
+        """Let the node go on until something holds; how many seconds that took."""
+        begun = time.monotonic()
+        while not holds():
+            logs = "".join(f.read_text(errors="replace") for f in self.paths.root.glob("*.log"))
+            assert time.monotonic() - begun < seconds, f"{self.page()}\n{logs}"
+            self.node.advance(self.now)
+            time.sleep(0.05)
+        return time.monotonic() - begun
 
     def page(self) -> str:
         return fetch(f"http://{self.address}/metrics").decode()

@@ -86,7 +86,7 @@ def _check_every_pod_has_its_bytes(page, loaded):
                 server = process.command[0].endswith("nvidia-cuda-mps-server")
                 instance = "" if process.gpu_instance is None else str(process.gpu_instance)
                 key = (pod.namespace, pod.name, container.name, str(process.gpu), instance)
-                if pod.start == 0 and process.start == 0 and not server:
+                if pod.start == 0 and process.start == 0 and not server and not pod.gated:
                     if process.memory is None:
                         unknown.add(key)
                     else:
