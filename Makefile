@@ -40,7 +40,7 @@ bench: $(VENV)/.installed-dev ## speed and size against their targets, one JSON 
 	$(BIN)/python -m benchmarks $(ARGS)
 
 golden: $(VENV)/.installed-dev ## write the golden pages anew; review the difference
-	$(BIN)/python -m pytest tests/whole/test_golden_pages.py --write-golden -q
+	$(BIN)/python -m pytest tests/whole/test_golden_pages.py tests/whole/test_top.py --write-golden -q
 
 proto: $(VENV)/.installed-dev ## generate the gRPC code anew
 	$(BIN)/python -m podresources.generate

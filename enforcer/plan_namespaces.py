@@ -53,25 +53,26 @@ class _Wanted:
 def plan_namespaces(caps: Iterable[Cap], seen: Seen) -> NamespacePlan:
     """The plan for caps on GPUs that a server of protocol 3 has, where MPS is asked for or nothing else can hold."""
     by_pod: dict[str, list[Cap]] = defaultdict(list)
+    capped: set[str] = set()
     for cap in caps:
+        capped.add(cap.key.pod.uid)
         if _is_for_mps(cap, seen):
             by_pod[cap.key.pod.uid].append(cap)
     steps: list[Step] = []
     states: dict[CapKey, CapState] = {}
     ready: set[tuple[str, str]] = set()
-    wanted_doors: set[tuple[str, str]] = set()
     for uid, mine in sorted(by_pod.items()):
         for container, wanted in _namespaces(mine, seen).items():
             door = (uid, container)
-            wanted_doors.add(door)
             state = _stands(wanted)
             steps += _steps(door, wanted, state, seen)
             if state is CapState.APPLIED and seen.records.doors.get(door) == _directory(wanted):
                 ready.add(door)
             found = state if state is not CapState.APPLIED or door in ready else CapState.WANTED
             states.update({cap.key: found for cap in mine if cap.key.container == container})
-    steps += _closed(wanted_doors, seen)
-    steps += _removed(seen, keep=set(by_pod))
+    # Whatever else may hold its cap: what a pod with a cap has been given is kept as long as it has one.
+    steps += _closed(seen, keep=capped)
+    steps += _removed(seen, keep=capped)
     return NamespacePlan(tuple(steps), states, frozenset(ready))
 
 
@@ -160,9 +161,10 @@ def _directory(wanted: _Wanted) -> str:
     return said or f"{wanted.pipe_directory}/{wanted.server.name}/{wanted.name}"
 
 
-def _closed(wanted: set[tuple[str, str]], seen: Seen) -> Iterator[Step]:
+def _closed(seen: Seen, *, keep: set[str]) -> Iterator[Step]:
+    """The doors of pods that are gone, or have no cap any more."""
     for uid, container in sorted(seen.records.doors):
-        if (uid, container) not in wanted and seen.pods is not None:
+        if uid not in keep and seen.pods is not None:
             yield Step(CloseDoor(uid, container), uid)
 
 

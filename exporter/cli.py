@@ -17,6 +17,7 @@ commands:
   exporter   read this node and serve its metrics to Prometheus
   top        show live who holds what on each GPU, from an exporter's page or from this node
   explain    tell how the numbers of a pod on this node came to be
+  enforcer   hold each job of this node to its caps, or say how it would
   gate       wait, as a pod's init container, until the pod's caps were read back
   demo       the same on a simulated node, without a GPU
 
@@ -55,10 +56,20 @@ def _top(arguments: Sequence[str]) -> int:
     return run(arguments, os.environ)
 
 
+def _enforcer(arguments: Sequence[str]) -> int:
+    from enforcer.settings import settings as enforcer_settings
+
+    chosen = enforcer_settings(arguments, os.environ)
+    from enforcer.service import run
+
+    return run(chosen)
+
+
 _COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
     "exporter": _exporter,
     "top": _top,
     "explain": _explain,
+    "enforcer": _enforcer,
     "gate": _gate,
     "demo": _demo,
 }

@@ -95,9 +95,14 @@ def run(settings: Settings) -> int:
     os._exit(0)
 
 
-def sources(settings: Settings, clock: Clock, *, mps_settings_age: float = SETTINGS_AGE) -> Sources:
-    """The sources that the settings name. Shares and limits of MPS may be so many seconds old."""
-    procfs, sysfs, library = Path(settings.procfs), Path(settings.sysfs), LibraryUse()
+def sources(
+    settings: Settings, clock: Clock, *, mps_settings_age: float = SETTINGS_AGE, library: LibraryUse | None = None
+) -> Sources:
+    """The sources that the settings name. Shares and limits of MPS may be so many seconds old.
+
+    `library` is for those who call the driver's library besides.
+    """
+    procfs, sysfs, library = Path(settings.procfs), Path(settings.sysfs), library or LibraryUse()
     return Sources(
         driver=NvmlSource(deadline=settings.deadline, interval=settings.interval, clock=clock, use=library),
         processes=ProcfsSource(procfs),

@@ -23,7 +23,8 @@ DEFAULT_PIPE_DIRECTORIES = (
     "/tmp/nvidia-mps",  # noqa: S108 - the daemon's own default, which GKE keeps
     "/run/nvidia-mps",  # protocol 3's default; gpu-fractioning
     "/run/mps-ecs",  # AWS
-    "/run/podgpu/mps",
+    "/run/podgpu/mps",  # podgpu's own: protocol 3
+    "/run/podgpu/mps/[0-9]*",  # protocol 2, by GPU
 )
 
 

@@ -17,6 +17,7 @@ from enforcer.mechanisms import mps_ready
 from enforcer.mechanisms.compute_modes import ComputeModes
 from enforcer.mechanisms.daemon_start import (
     CONFIGURATION,
+    SERVER,
     Daemon,
     ManagedGpu,
     configuration_three,
@@ -44,7 +45,6 @@ LOGS = "/run/podgpu/mps-logs"
 FIRST_WITH_THREE = 615  # the driver's major version
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0  # seconds
-_PATIENCE = 10.0  # seconds for each of: a start to show, a daemon to be made ready, one to end
 _NOBODY = frozenset({Reason.DAEMON_NOT_RUNNING, Reason.MISSING})
 
 
@@ -63,7 +63,11 @@ class _Kept:
 
 
 class ManagedDaemons:
-    """The daemons below `pipes`, for one thread at a time. `exclusive`: nothing else may use their GPUs."""
+    """The daemons below `pipes`, for one thread at a time.
+
+    `exclusive`: nothing else may use their GPUs. `patience` is in seconds, for each of: a start to show, a daemon to be
+    made ready, one to end.
+    """
 
     def __init__(
         self,
@@ -74,6 +78,7 @@ class ManagedDaemons:
         procfs: Path,
         clock: Clock,
         exclusive: bool = False,
+        patience: float = 10.0,
         pipes: str = PIPES,
         logs: str = LOGS,
     ) -> None:
@@ -85,6 +90,7 @@ class ManagedDaemons:
         self._logs = logs
         self._modes = modes
         self._exclusive = exclusive
+        self._patience = patience
         self._three = ProtocolThree(binary, clock=clock)
         self._kept: dict[str, _Kept] = {}
 
@@ -113,7 +119,7 @@ class ManagedDaemons:
         """The daemons that there are to be. One that is kept stays as it is while it runs."""
         three: bool | Failure = False
         if driver_major >= FIRST_WITH_THREE:
-            three = self._three.known(until=self._clock.monotonic() + _PATIENCE)
+            three = self._three.known(until=self._clock.monotonic() + self._patience)
         if isinstance(three, Failure):
             return three
         if not three or not gpus:
@@ -189,6 +195,8 @@ class ManagedDaemons:
         telling = self._telling(daemon)
         ready: Callable[[Daemon, Telling], Outcome] = mps_ready.three if daemon.protocol == 3 else mps_ready.two
         outcome = ready(daemon, telling)
+        if isinstance(outcome, Failure) and outcome.reason is Reason.NOT_FOUND:
+            self._end(kept)  # if nobody is in; to be started anew, with its server
         if not isinstance(outcome, Done):
             return outcome
         problem = show(daemon, to_others=True)
@@ -212,13 +220,13 @@ class ManagedDaemons:
         return failed or Done("has ended" if process is not None else "does not run")
 
     def _end(self, kept: _Kept) -> Outcome:
-        """Shut others out, and end the daemon if nobody is in; else let them in again."""
+        """Shut others out, and end the daemon if nobody is in; else let them in again, if they were."""
         daemon = kept.daemon
         telling = self._telling(daemon)
         problem = show(daemon, to_others=False)
         clients = mps_ready.clients(daemon, telling)
         if problem is not None or isinstance(clients, Failure) or clients:
-            reopened = show(daemon, to_others=True)
+            reopened = show(daemon, to_others=kept.ready is not None)
             if isinstance(clients, Failure):
                 return clients
             return problem or reopened or Pending(f"has {clients} clients, and is left running")
@@ -230,10 +238,12 @@ class ManagedDaemons:
         return Done()
 
     def _telling(self, daemon: Daemon) -> Telling:
-        control = MpsControl(self._binary, daemon.pipe_directory, deadline=_PATIENCE, clock=self._clock)
-        return Telling(control, seconds=_PATIENCE, clock=self._clock)
+        control = MpsControl(self._binary, daemon.pipe_directory, deadline=self._patience, clock=self._clock)
+        return Telling(control, seconds=self._patience, clock=self._clock)
 
 
 def _lacks_a_server(seen: MpsDaemon | Failure | None) -> bool:
-    """Whether a daemon was read and has no server: an idle one goes when another user comes, and after a fault."""
-    return isinstance(seen, MpsDaemon) and not seen.servers
+    """Whether a daemon was read and its server has gone: when idle and another user came, or after a fault."""
+    if not isinstance(seen, MpsDaemon):
+        return False
+    return all(server.name != SERVER for server in seen.servers) if seen.protocol >= 3 else not seen.servers

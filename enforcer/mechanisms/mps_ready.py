@@ -27,11 +27,11 @@ def two(daemon: Daemon, telling: Telling) -> Outcome:
     while True:
         text = telling.ask(mps_commands.server_list())
         servers = text if isinstance(text, Failure) else mps_text.pids(text)
-        if isinstance(servers, Failure):
+        if isinstance(servers, Failure) and servers.reason is not Reason.TIMEOUT:
             return servers
-        if servers and _is_up(servers[0], telling):
+        if isinstance(servers, tuple) and servers and _is_up(servers[0], telling):
             return Done(f"server {servers[0]} is up")
-        if not servers and not asked:
+        if servers == () and not asked:
             answer = telling.ask(mps_commands.start_server(_ROOT))
             if isinstance(answer, Failure):
                 return answer
@@ -41,19 +41,25 @@ def two(daemon: Daemon, telling: Telling) -> Outcome:
 
 
 def three(daemon: Daemon, telling: Telling) -> Outcome:
-    """Protocol 3: the server is up, and its default namespace is too small to be of use."""
+    """Protocol 3: the server is up, and its default namespace is too small to be of use.
+
+    NOT_FOUND: the server has gone, and only a daemon that starts makes it.
+    """
+    gone = False
     while True:
         text = telling.ask(mps_commands.servers())
         rows = text if isinstance(text, Failure) else mps_text.servers(text)
-        if isinstance(rows, Failure):
+        if isinstance(rows, Failure) and rows.reason is not Reason.TIMEOUT:
             return rows
-        if any(row.name == SERVER and row.status is ServerStatus.ACTIVE for row in rows):
+        states = [row.status for row in rows if row.name == SERVER] if isinstance(rows, tuple) else None
+        gone = states == [] or (states is None and gone)
+        if states is not None and ServerStatus.ACTIVE in states:
             return ensure_namespace(
                 EnsureNamespace(daemon.pipe_directory, SERVER, "default", DEFAULT_MEBIBYTES, DEFAULT_SHARE), telling
             )
         if not telling.again():
-            why = f"{daemon.log_directory}/{SERVER}/server.log"
-            return Failure(Reason.TIMEOUT, f"server {SERVER} is not up; {why} tells why")
+            why = f"{daemon.log_directory}/{SERVER}/server.log tells why"
+            return Failure(Reason.NOT_FOUND if gone else Reason.TIMEOUT, f"server {SERVER} is not up; {why}")
 
 
 def clients(daemon: Daemon, telling: Telling) -> int | Failure:

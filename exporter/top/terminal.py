@@ -68,8 +68,11 @@ class Terminal:
             signal.signal(number, handler)
 
     def size(self) -> tuple[int, int]:
-        """Columns and lines."""
-        found = os.get_terminal_size(self._out)
+        """Columns and lines. Raises EOFError when the terminal is gone."""
+        try:
+            found = os.get_terminal_size(self._out)
+        except OSError:
+            raise EOFError from None
         return (found.columns or 80, found.lines or 24)
 
     def wake(self) -> None:

@@ -132,9 +132,11 @@ class MpsNode:
         )
         return done.stdout + done.stderr
 
-    def connect(self, *pids: int, pipe: Path | None = None) -> None:
+    def connect(self, *pids: int, pipe: Path | None = None, gpu: int = 0) -> None:
         path = str(pipe or self.pipe)
-        self.set(clients=tuple(WouldBe(pid, uid=0, command="train", pipe_directory=path, devices=(0,)) for pid in pids))
+        self.set(
+            clients=tuple(WouldBe(pid, uid=0, command="train", pipe_directory=path, devices=(gpu,)) for pid in pids)
+        )
 
     def fault(self, **what: object) -> None:
         self.set(faults=(Fault(**what),) if what else ())

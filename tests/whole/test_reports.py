@@ -58,7 +58,7 @@ def test_b39_b102_b109_b111_scrapes_and_the_end_wait_for_nobody(make):
     with ThreadPoolExecutor(20) as scrapers:
         pages = list(scrapers.map(lambda _: whole.page(), range(100)))
     assert time.monotonic() - begun < 5
-    assert all("podgpu_snapshot_timestamp_seconds" in page and USED not in page for page in pages)
+    assert all("podgpu_snapshot_timestamp_seconds" in page and f"\n{USED}{{" not in page for page in pages)
     assert whole.status_of("/-/healthy") == 200
     begun = time.monotonic()
     assert whole.processes.stop(whole.exporter) == 0

@@ -113,13 +113,18 @@ class OnTerminal:
         assert self.process.stderr.read() == b""
         return code
 
+    def hang_up(self):
+        for end in (self._main, self._side):
+            os.close(end)
+        self._main = self._side = os.open(os.devnull, os.O_RDWR)
+
     def close(self):
         if self.process.poll() is None:
             self.process.kill()
             self.process.wait()
         self.process.stderr.close()
-        os.close(self._main)
-        os.close(self._side)
+        for end in {self._main, self._side}:
+            os.close(end)
 
 
 @pytest.fixture
@@ -180,6 +185,14 @@ def test_whatever_ends_it_the_terminal_is_as_before(served, on_terminal, how):
     else:
         top.process.send_signal(signal.SIGTERM if how == "sigterm" else signal.SIGHUP)
     assert top.ends() == 0
+
+
+def test_a_terminal_that_goes_ends_it(served, on_terminal):
+    top = on_terminal(f"--url={served[1]}", "--interval=100ms")
+    top.until(lambda screen: len(screen) == 24)
+    top.hang_up()
+    assert top.process.wait(PATIENCE) == 0
+    assert top.process.stderr.read() == b""
 
 
 def test_a_program_that_sleeps_gives_the_terminal_back(served, on_terminal):
