@@ -44,11 +44,12 @@ class Leaving:
 class Watched:
     """What the watch remembers, times in monotonic seconds.
 
-    `acts`: when which pod was acted on, of the last ten minutes. `suspects`: pods of which a client could not be ended.
-    `evicted`: pods that the API server has taken on itself to evict. All by uid.
+    `sampled`: when samples were last taken. `acts`: when which pod was acted on, of the last ten minutes. `suspects`:
+    pods of which a client could not be ended. `evicted`: pods that the API server has taken on itself to evict. By uid.
     """
 
     tracks: Mapping[CapKey, Track] = field(default_factory=lambda: MappingProxyType({}))
+    sampled: float = float("-inf")
     acts: tuple[tuple[float, str], ...] = ()
     leaving: Mapping[str, Leaving] = field(default_factory=lambda: MappingProxyType({}))
     suspects: frozenset[str] = frozenset()
@@ -81,6 +82,10 @@ def react(
     `all_daemons`: every MPS daemon of the node has answered, so that who is in no list is no client. Without `acting`
     nothing will be done: actions are what would be, and notices say so.
     """
+    if now - watched.sampled >= window.spacing:
+        watched = replace(watched, sampled=now)
+    else:
+        uses = {}
     capped = {cap.key: cap for cap in caps if cap.limit is not None}
     before = watched.tracks
     tracks = {key: _followed(before.get(key, Track()), cap, uses.get(key), window) for key, cap in capped.items()}
@@ -150,6 +155,7 @@ class _Step:
         self._window = window
         self._now = now
         self._acting = acting
+        self._sampled = watched.sampled
         self._acts = [(at, uid) for at, uid in watched.acts if now - at < NODE_SPAN]
         self._leaving = {uid: found for uid, found in watched.leaving.items() if uid in pods}
         self._suspects = watched.suspects & pods
@@ -160,6 +166,7 @@ class _Step:
         """What is remembered after this cycle."""
         return Watched(
             MappingProxyType(self._tracks),
+            self._sampled,
             tuple(self._acts),
             MappingProxyType(self._leaving),
             self._suspects,
