@@ -72,15 +72,15 @@ def react(
     uses: Mapping[CapKey, Use],
     seen: Seen,
     *,
-    all_daemons: bool,
+    all_clients: bool,
     window: Window,
     now: float,
     acting: bool = True,
 ) -> Reacted:
     """What one cycle leads to. Each action's outcome is to be told to `settled` before the next cycle.
 
-    `all_daemons`: every MPS daemon of the node has answered, so that who is in no list is no client. Without `acting`
-    nothing will be done: actions are what would be, and notices say so.
+    `all_clients`: of every MPS client of the node it is known whose it is (`clients.all_known`), so that a pod without
+    one has none. Without `acting` nothing will be done: actions are what would be, and notices say so.
     """
     if now - watched.sampled >= window.spacing:
         watched = replace(watched, sampled=now)
@@ -94,7 +94,7 @@ def react(
     if seen.pods is None:  # neither is it known which caps hold
         kept = {key: track for key, track in before.items() if key not in tracks}
         return Reacted(replace(watched, tracks=MappingProxyType(kept | tracks)), began=MappingProxyType(began))
-    step = _Step(watched, tracks, seen, all_daemons=all_daemons, window=window, now=now, acting=acting)
+    step = _Step(watched, tracks, seen, all_clients=all_clients, window=window, now=now, acting=acting)
     for key in sorted(key for key, track in tracks.items() if track.on and key in uses):
         step.warn(capped[key], uses[key])
     step.go_on(capped.values())
@@ -142,7 +142,7 @@ class _Step:
         tracks: dict[CapKey, Track],
         seen: Seen,
         *,
-        all_daemons: bool,
+        all_clients: bool,
         window: Window,
         now: float,
         acting: bool,
@@ -160,7 +160,7 @@ class _Step:
         self._leaving = {uid: found for uid, found in watched.leaving.items() if uid in pods}
         self._suspects = watched.suspects & pods
         self._evicted = watched.evicted & pods
-        self._clients = clients_of(seen, all_daemons=all_daemons)
+        self._clients = clients_of(seen, all_clients=all_clients)
 
     def watched(self) -> Watched:
         """What is remembered after this cycle."""

@@ -131,7 +131,7 @@ def test_no_eviction_after_a_client_that_could_not_be_ended():
     assert NoticeReason.SUSPECT in it.reasons()
 
 
-@pytest.mark.parametrize("hidden", [{"all_daemons": False}, {"lists": False}])
+@pytest.mark.parametrize("hidden", [{"all_clients": False}, {"lists": False}])
 def test_no_eviction_where_it_is_not_known_who_the_clients_are(hidden):
     it = node(Reaction.EVICT, **hidden)
     assert it.cycle(100) == []
@@ -141,13 +141,13 @@ def test_no_eviction_where_it_is_not_known_who_the_clients_are(hidden):
 def test_an_eviction_under_way_waits_for_a_daemon_that_does_not_answer_but_not_for_ever():
     it = node(Reaction.EVICT, clients=(11,))
     assert pids(it.cycle(3)) == [11]
-    it.all_daemons = False
+    it.all_clients = False
     assert it.cycle(3) == []
-    it.all_daemons = True
+    it.all_clients = True
     assert pids(it.cycle(1)) == ["evict"]
     it = node(Reaction.EVICT, clients=(11,))
     it.cycle(3)
-    it.all_daemons = False
+    it.all_clients = False
     it.used[it.caps[0].key] = UNDER
     assert it.cycle(40) == []
     assert it.watched.leaving == {}
