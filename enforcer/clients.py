@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from enforcer.model import PodId, Seen, TerminateClient
 from exporter.errors import Failure
+from exporter.model import MpsDaemon, MpsReading, ProcessReading, Reading
 
 _NOBODY = PodId("", "", "")
 
@@ -18,7 +19,7 @@ _NOBODY = PodId("", "", "")
 class MpsClients:
     """The listed clients of the node, by pid. `doubtful`: pids that two servers list, which name nobody.
 
-    `complete`: every daemon has told of each of its servers who the clients are.
+    `complete`: of every client of the node it is known whose it is.
     """
 
     seen: Seen
@@ -42,8 +43,29 @@ class MpsClients:
         return client is not None and client.pod_uid == pod.uid
 
 
-def clients_of(seen: Seen, *, all_daemons: bool) -> MpsClients:
-    """The clients that are listed now. `all_daemons`: each daemon of the node has answered."""
+def all_known(mps: Reading[MpsReading] | None, processes: ProcessReading | None) -> bool:
+    """Whether it is known of each MPS client of the node in which pod, if any, it is. `mps` None: there is no daemon.
+
+    A client that is listed and has no place may be anybody's: one that has no memory yet, or whose GPU was not read.
+    """
+    if mps is None:
+        return True
+    if mps.value is None or processes is None:
+        return False
+    for daemon in mps.value.daemons.values():
+        if not isinstance(daemon, MpsDaemon):
+            return False
+        for server in daemon.servers:
+            if isinstance(server.clients, Failure):
+                return False
+            places = [processes.places.get(client.pid) for client in server.clients]
+            if any(place is None or place.reason is not None for place in places):
+                return False
+    return True
+
+
+def clients_of(seen: Seen, *, all_clients: bool) -> MpsClients:
+    """The clients that are listed now. `all_clients`: of each of the node's it is known whose it is (`all_known`)."""
     found: dict[int, TerminateClient] = {}
     twice: set[int] = set()
     for ending in _endings(seen):
@@ -51,7 +73,7 @@ def clients_of(seen: Seen, *, all_daemons: bool) -> MpsClients:
             twice.add(ending.pid)
     told = not any(isinstance(server.clients, Failure) for daemon in seen.daemons.values() for server in daemon.servers)
     endings = {pid: ending for pid, ending in found.items() if pid not in twice}
-    return MpsClients(seen, endings, frozenset(twice), all_daemons and told)
+    return MpsClients(seen, endings, frozenset(twice), all_clients and told)
 
 
 def _endings(seen: Seen) -> Iterator[TerminateClient]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from enforcer.actions import described, mechanism, verb
+from enforcer.clients import all_known
 from enforcer.model import Action, CapState, EvictPod
 from enforcer.notices import Ledger, Notice, due
 from enforcer.observation import Observation
@@ -24,7 +25,6 @@ from exporter.caps.book import NodeCaps
 from exporter.caps.requests import Reaction
 from exporter.clock import Clock
 from exporter.errors import Failure, Reason
-from exporter.model import MpsDaemon
 
 log = logging.getLogger(__name__)
 
@@ -93,20 +93,18 @@ class Cycle:
     def _watch(self, looked: Observation) -> list[Notice]:
         """Follow what is over its cap, and do what that leads to."""
         caps = looked.wanted.caps
+        processes = looked.readings.processes.value
         owners = {
             pid: place.container.pod_uid
-            for pid, place in (
-                looked.readings.processes.value.places if looked.readings.processes.value else {}
-            ).items()
+            for pid, place in (processes.places if processes is not None else {}).items()
             if place.container is not None
         }
-        daemons = looked.snapshot.mps.values()
         reacted = react(
             self._watched,
             caps,
             uses(caps, looked.snapshot.containers, owners),
             looked.seen,
-            all_daemons=all(isinstance(daemon, MpsDaemon) for daemon in daemons),
+            all_clients=all_known(looked.readings.limits.mps, processes),
             window=self._window,
             now=self._clock.monotonic(),
             acting=self._mode is Mode.ENFORCE,
@@ -115,7 +113,8 @@ class Cycle:
         self._tally.overruns.update(reacted.began.values())
         notices = list(reacted.notices)
         for action in reacted.actions:
-            notices += self._act(action)
+            if action.pod.uid not in self._watched.suspects:  # one that could not be ended a moment ago makes it so
+                notices += self._act(action)
         return notices
 
     def _act(self, action: Harsh) -> tuple[Notice, ...]:

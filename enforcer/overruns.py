@@ -2,8 +2,9 @@
 
 A sample is what the container used in one cycle. It is above where it exceeds the cap by more than a tolerance, since
 contexts and allocators round; an overrun begins when enough of the last samples are above, and ends only when a whole
-window of them is at or under the cap itself. What is not known is no sample. A sample is judged by the cap of its time:
-a cap that is changed makes nothing of the past an overrun, and ends none.
+window of them is at or under the cap itself. What is not known is no sample, and neither is a look that comes too soon
+after the last: who changes a pod makes the enforcer look again, and must not decide how long a moment is. A sample is
+judged by the cap of its time: a cap that is changed makes nothing of the past an overrun, and ends none.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -17,12 +18,16 @@ from exporter.model import ContainerName, ContainerState
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """How samples are judged: `above` of the last `samples`, by more than `ratio` of the cap and `least` bytes."""
+    """How samples are judged: `above` of the last `samples`, by more than `ratio` of the cap and `least` bytes.
+
+    `spacing` is how many seconds there are between two samples at least.
+    """
 
     above: int = 3
     samples: int = 5
     ratio: float = 0.02
     least: int = 64 * MIB
+    spacing: float = 1.0
 
     def tolerance(self, limit: int) -> int:
         """By how many bytes a cap may be exceeded."""

@@ -44,11 +44,12 @@ class Leaving:
 class Watched:
     """What the watch remembers, times in monotonic seconds.
 
-    `acts`: when which pod was acted on, of the last ten minutes. `suspects`: pods of which a client could not be ended.
-    `evicted`: pods that the API server has taken on itself to evict. All by uid.
+    `sampled`: when samples were last taken. `acts`: when which pod was acted on, of the last ten minutes. `suspects`:
+    pods of which a client could not be ended. `evicted`: pods that the API server has taken on itself to evict. By uid.
     """
 
     tracks: Mapping[CapKey, Track] = field(default_factory=lambda: MappingProxyType({}))
+    sampled: float = float("-inf")
     acts: tuple[tuple[float, str], ...] = ()
     leaving: Mapping[str, Leaving] = field(default_factory=lambda: MappingProxyType({}))
     suspects: frozenset[str] = frozenset()
@@ -71,16 +72,20 @@ def react(
     uses: Mapping[CapKey, Use],
     seen: Seen,
     *,
-    all_daemons: bool,
+    all_clients: bool,
     window: Window,
     now: float,
     acting: bool = True,
 ) -> Reacted:
     """What one cycle leads to. Each action's outcome is to be told to `settled` before the next cycle.
 
-    `all_daemons`: every MPS daemon of the node has answered, so that who is in no list is no client. Without `acting`
-    nothing will be done: actions are what would be, and notices say so.
+    `all_clients`: of every MPS client of the node it is known whose it is (`clients.all_known`), so that a pod without
+    one has none. Without `acting` nothing will be done: actions are what would be, and notices say so.
     """
+    if now - watched.sampled >= window.spacing:
+        watched = replace(watched, sampled=now)
+    else:
+        uses = {}
     capped = {cap.key: cap for cap in caps if cap.limit is not None}
     before = watched.tracks
     tracks = {key: _followed(before.get(key, Track()), cap, uses.get(key), window) for key, cap in capped.items()}
@@ -89,7 +94,7 @@ def react(
     if seen.pods is None:  # neither is it known which caps hold
         kept = {key: track for key, track in before.items() if key not in tracks}
         return Reacted(replace(watched, tracks=MappingProxyType(kept | tracks)), began=MappingProxyType(began))
-    step = _Step(watched, tracks, seen, all_daemons=all_daemons, window=window, now=now, acting=acting)
+    step = _Step(watched, tracks, seen, all_clients=all_clients, window=window, now=now, acting=acting)
     for key in sorted(key for key, track in tracks.items() if track.on and key in uses):
         step.warn(capped[key], uses[key])
     step.go_on(capped.values())
@@ -137,7 +142,7 @@ class _Step:
         tracks: dict[CapKey, Track],
         seen: Seen,
         *,
-        all_daemons: bool,
+        all_clients: bool,
         window: Window,
         now: float,
         acting: bool,
@@ -150,16 +155,18 @@ class _Step:
         self._window = window
         self._now = now
         self._acting = acting
+        self._sampled = watched.sampled
         self._acts = [(at, uid) for at, uid in watched.acts if now - at < NODE_SPAN]
         self._leaving = {uid: found for uid, found in watched.leaving.items() if uid in pods}
         self._suspects = watched.suspects & pods
         self._evicted = watched.evicted & pods
-        self._clients = clients_of(seen, all_daemons=all_daemons)
+        self._clients = clients_of(seen, all_clients=all_clients)
 
     def watched(self) -> Watched:
         """What is remembered after this cycle."""
         return Watched(
             MappingProxyType(self._tracks),
+            self._sampled,
             tuple(self._acts),
             MappingProxyType(self._leaving),
             self._suspects,

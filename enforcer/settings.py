@@ -24,6 +24,9 @@ _LONGEST_PIPES = (
     40  # bytes; below it come a server's and a namespace's name, and 107 is all that a socket's path can be
 )
 _MOST_SAMPLES = 60
+_SPACING = (
+    0.5  # of the interval: looks are a little early or late, and those that a changed pod causes come at any time
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,15 +153,17 @@ def settings(arguments: Sequence[str], environment: Mapping[str, str]) -> Settin
     if values["mps_exclusive"] and values["mps"] != "managed":
         raise SettingsError("--mps.exclusive: needs --mps=managed, or nothing could use the GPU")
     above, samples = values["overrun_window"]
+    node = exporter.settings_from(_of_the_exporter() | values)
+    tolerance, least = values["overrun_tolerance"], values["overrun_tolerance_bytes"]
     return Settings(
-        node=exporter.settings_from(_of_the_exporter() | values),
+        node=node,
         mode=values["mode"],
         mps=values["mps"],
         managed_directory=values["mps_managed_directory"],
         exclusive=values["mps_exclusive"],
         state=values["path_state"],
         receipts=values["path_receipts"],
-        window=Window(above, samples, values["overrun_tolerance"], values["overrun_tolerance_bytes"]),
+        window=Window(above, samples, tolerance, least, spacing=_SPACING * node.interval),
     )
 
 

@@ -43,7 +43,8 @@ def test_a_flag_that_both_have_has_the_same_variable():
 
 def test_the_window_and_the_tolerance():
     found = settings(["--overrun.window=2/7", "--overrun.tolerance=.1", "--overrun.tolerance-bytes=1Gi"], {})
-    assert found.window == Window(2, 7, 0.1, 1 << 30)
+    assert found.window == Window(2, 7, 0.1, 1 << 30, spacing=1.0)
+    assert settings(["--interval=10s"], {}).window.spacing == 5.0
     assert settings(["--overrun.tolerance=0"], {}).window.ratio == 0.0
 
 

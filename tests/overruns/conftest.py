@@ -38,7 +38,7 @@ class Node:
     clients: dict[int, Client] = field(default_factory=dict)
     backend: Backend | None = None
     pods_known: bool = True
-    all_daemons: bool = True
+    all_clients: bool = True
     lists: bool = True  # the server tells who its clients are
     second_server: tuple[int, ...] = ()  # pids that another daemon lists
     acting: bool = True
@@ -80,7 +80,7 @@ class Node:
             self.caps,
             self.uses(),
             self.seen(),
-            all_daemons=self.all_daemons,
+            all_clients=self.all_clients,
             window=self.window,
             now=self.now,
             acting=self.acting,

@@ -65,7 +65,7 @@ def live(reactions, history):
             if pid not in it.clients:
                 it.joins(pid, number, started=float(pid))
         it.second_server = tuple(happening["twice"])
-        it.all_daemons, it.pods_known = happening["answers"], happening["pods_known"]
+        it.all_clients, it.pods_known = happening["answers"], happening["pods_known"]
         now, uses, seen, leaving = it.now, it.uses(), it.seen(), set(it.watched.leaving)
         actions = it.decide()
         it.now = now

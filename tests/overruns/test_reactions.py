@@ -131,7 +131,7 @@ def test_no_eviction_after_a_client_that_could_not_be_ended():
     assert NoticeReason.SUSPECT in it.reasons()
 
 
-@pytest.mark.parametrize("hidden", [{"all_daemons": False}, {"lists": False}])
+@pytest.mark.parametrize("hidden", [{"all_clients": False}, {"lists": False}])
 def test_no_eviction_where_it_is_not_known_who_the_clients_are(hidden):
     it = node(Reaction.EVICT, **hidden)
     assert it.cycle(100) == []
@@ -141,13 +141,13 @@ def test_no_eviction_where_it_is_not_known_who_the_clients_are(hidden):
 def test_an_eviction_under_way_waits_for_a_daemon_that_does_not_answer_but_not_for_ever():
     it = node(Reaction.EVICT, clients=(11,))
     assert pids(it.cycle(3)) == [11]
-    it.all_daemons = False
+    it.all_clients = False
     assert it.cycle(3) == []
-    it.all_daemons = True
+    it.all_clients = True
     assert pids(it.cycle(1)) == ["evict"]
     it = node(Reaction.EVICT, clients=(11,))
     it.cycle(3)
-    it.all_daemons = False
+    it.all_clients = False
     it.used[it.caps[0].key] = UNDER
     assert it.cycle(40) == []
     assert it.watched.leaving == {}
@@ -179,6 +179,30 @@ def test_an_eviction_under_way_ends_when_nobody_asks_for_it_any_more():
     it.caps = [cap(0, Reaction.WARN)]
     assert it.cycle(50) == []
     assert it.watched.leaving == {}
+
+
+def test_looks_that_come_in_a_hurry_are_no_samples():
+    """Whoever changes a pod makes the enforcer look again at once; a spike must not become an overrun by that."""
+    it = node(Reaction.TERMINATE, clients=(11,))
+    for _ in range(25):
+        it.cycle(1)
+        it.now += 0.1 - 2.0
+    assert pids([action for _, action in it.log]) == [11]
+    assert it.log[0][0] == pytest.approx(1000.0 + 2.0, abs=0.2)  # three samples, a second apart
+    calm = node(Reaction.TERMINATE, clients=(11,))
+    for _ in range(9):
+        assert calm.cycle(1) == []
+        calm.now += 0.1 - 2.0
+    calm.used[calm.caps[0].key] = UNDER
+    assert calm.cycle(100) == []
+    assert calm.notices == []
+
+
+def test_an_eviction_under_way_goes_on_in_a_hurry():
+    it = node(Reaction.EVICT, clients=(11,))
+    assert pids(it.cycle(3)) == [11]
+    it.now += 0.1 - 2.0
+    assert pids(it.cycle(1)) == ["evict"]
 
 
 def test_while_the_pods_are_not_known_nothing_is_done():
