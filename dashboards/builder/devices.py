@@ -181,7 +181,7 @@ def dashboard() -> Json:
                 unit=BYTES,
             ),
         ],
-        widths=[4, 5, 5, 5, 5],
+        widths=[3, 6, 5, 5, 5],
     )
     health = Row(
         "Health of the measurement",

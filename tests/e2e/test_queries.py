@@ -87,6 +87,13 @@ def test_containers_add_up_to_what_each_device_says(aged):
     assert aged.query(differs) == []
 
 
+def test_charges_add_up_to_the_capacity_in_each_method(aged):
+    charged = "sum by (method) (sum_over_time(namespace_gpu:podgpu_charged_byte_seconds:increase5m[1m:5s]))"
+    capacity = "scalar(sum(sum_over_time(gpu:podgpu_device_memory_byte_seconds:increase5m[1m:5s])))"
+    ratios = {labels["method"]: value for labels, value in aged.query(f"{charged} / {capacity}")}
+    assert ratios == pytest.approx({"idle-separate": 1, "idle-proportional": 1, "idle-even": 1}, abs=0.001)
+
+
 def test_levels_add_up(aged):
     for above in ("workload", "namespace"):
         total = f"sum({above}:podgpu_container_memory_used_bytes:sum) / sum(podgpu_container_memory_used_bytes)"

@@ -12,7 +12,7 @@ const VALUES = {
 
 export function substituted(expr) {
   // As in the hastened rules: charges are of five seconds, not of five minutes.
-  return expr.replace(':5m]', ':5s]').replace(/\$\w+/g, (name) => {
+  return expr.replaceAll(':5m]', ':5s]').replace(/\$\w+/g, (name) => {
     if (!(name in VALUES)) {
       throw new Error(`nobody knows the variable ${name}`);
     }
