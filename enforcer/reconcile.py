@@ -10,7 +10,7 @@ all; `audit` does nothing but say what it would do; `off` asks for no caps, whic
 
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum, unique
 from typing import Protocol
 
@@ -97,8 +97,10 @@ class Reconciler:
                 log.error("nothing is done: %s", records)
                 return Report(None, failure=records, outcomes=tuple(outcomes))
             looked = self._observer.observe(records, without_cgroup=frozenset(self._without_cgroup))
-            caps = looked.wanted.caps if self._mode is not Mode.OFF else ()
-            planned = plan(caps, looked.seen)
+            if self._mode is Mode.OFF:  # no gate opens either: its pod wants to be held
+                planned = plan((), replace(looked.seen, gated=frozenset()))
+            else:
+                planned = plan(looked.wanted.caps, looked.seen)
             if self._mode is Mode.AUDIT:
                 self._audit(planned.steps)
                 return Report(looked, planned.states, planned=planned.steps)
