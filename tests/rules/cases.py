@@ -100,6 +100,20 @@ CASES = (
         _of("warning", CONTAINER),
     ),
     Case(
+        "PodgpuCapsNotApplied",
+        (Series("podgpu_container_memory_limit_enforced", CONTAINER, 1, 0),),
+        _of("info", TARGET),
+    ),
+    Case(
+        "PodgpuCapUnproven",
+        (
+            Series("podgpu_container_condition", {**CONTAINER, "reason": "limit_unproven"}, 0, 1),
+            Series("podgpu_container_condition", {**_OTHER, "reason": "limit_above_cap"}, 1, 1),
+            Series("podgpu_container_memory_limit_enforced", _OTHER, 0, 0),
+        ),
+        _of("warning", CONTAINER),
+    ),
+    Case(
         "PodgpuAnnotationErrors",
         (
             Series("podgpu_annotation_errors", {**_POD, "reason": "unknown_suffix"}, 0, 1),
