@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 
 import promql_parser as promql
 
+from enforcer.metrics import GROUP as ENFORCER
 from exporter.metrics.catalog import CONTAINER, FAMILIES
 from exporter.model import Isolation, MemoryClass
 
@@ -38,7 +39,7 @@ class QueryError(Exception):
 
 def known() -> dict[str, Labels]:
     """The labels of every metric that a scrape brings."""
-    families = {family.name: family.labels for family in FAMILIES}
+    families = {family.name: family.labels for family in (*FAMILIES, *ENFORCER.families)}
     return {name: TARGET | set(labels) for name, labels in {**_FOREIGN, **families}.items()}
 
 
