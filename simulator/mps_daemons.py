@@ -32,7 +32,10 @@ class Daemons:
         mps_control.install(self._paths.bin, world=self._paths.mps_world)
         world.write(self._paths.mps_world, mps_world.world_of(self._scenario, self._paths, self._servers()))
         for daemon in self._scenario.mps:
-            self.start_one(daemon)
+            if daemon.managed:
+                self._started.append(daemon)  # by somebody else; ended with the node all the same
+            else:
+                self.start_one(daemon)
 
     def start_one(self, daemon: Daemon) -> None:
         """Start and configure a daemon, the first time or again. Raises StartError."""

@@ -86,6 +86,11 @@ class Paths:
         return self.root / "mps.json"
 
     @property
+    def managed_mps(self) -> Path:
+        """The pipe directory of control daemons that the node's enforcer starts."""
+        return self.run / "podgpu" / "mps"
+
+    @property
     def enforcer_state(self) -> Path:
         """Where the node's enforcer keeps its records."""
         return self.run / "podgpu" / "enforcer"

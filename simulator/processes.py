@@ -16,6 +16,7 @@ from urllib.request import urlopen
 from simulator import certificates, mps_control
 from simulator.claims import NODE
 from simulator.errors import StartError
+from simulator.mps import registration
 from simulator.mps_daemons import Daemons
 from simulator.nvml import counters, state
 from simulator.paths import Paths
@@ -159,13 +160,19 @@ class Processes:
 
 def enforcer_flags(paths: Paths) -> Sequence[str]:
     """The flags that point an enforcer at a simulated node."""
-    return (f"--path.state={paths.enforcer_state}", f"--path.receipts={paths.receipts}")
+    return (
+        f"--path.state={paths.enforcer_state}",
+        f"--path.receipts={paths.receipts}",
+        f"--mps.managed-directory={paths.managed_mps}",
+    )
 
 
 def exporter_flags(paths: Paths, *, address: str) -> Sequence[str]:
     """The flags that point an exporter at a simulated node."""
     mps = [f"--mps.pipe-directory={lock.parent}" for lock in sorted(paths.run.rglob("control_lock"))]
-    if mps:
+    if paths.bin.exists():
+        ours = (paths.managed_mps, paths.managed_mps / "[0-9]*")  # there once an enforcer has started them
+        mps += [f"--mps.pipe-directory={path}" for path in ours]
         mps.append(f"--mps.control={paths.bin / mps_control.NAME}")
     return (
         *mps,
@@ -189,6 +196,7 @@ def exporter_environment(paths: Paths) -> Mapping[str, str]:
         "KUBERNETES_SERVICE_HOST": host,
         "KUBERNETES_SERVICE_PORT": port,
         "LD_LIBRARY_PATH": str(paths.library),
+        registration.ENVIRONMENT: str(paths.procfs),
         **({"PATH": f"{paths.bin}:{os.environ.get('PATH', os.defpath)}"} if paths.bin.exists() else {}),
         state.ENVIRONMENT: str(paths.driver_state),
         counters.ENVIRONMENT: str(paths.driver_calls),

@@ -223,7 +223,8 @@ class MpsServer:
 class Daemon:
     """An MPS control daemon. `pipe` is below the node's /run; `devices` are the GPUs that it sees (None: all).
 
-    Protocol 2 has a default percentage and limits (bytes by ordinal), protocol 3 has servers.
+    Protocol 2 has a default percentage and limits (bytes by ordinal), protocol 3 has servers. One that is `managed` is
+    not started with the node: the enforcer does that.
     """
 
     pipe: str
@@ -233,6 +234,7 @@ class Daemon:
     percentage: int | None = None
     limits: Mapping[int, int] = field(default_factory=dict)
     servers: tuple[MpsServer, ...] = ()
+    managed: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -327,6 +327,7 @@ def _daemon(section: _Section, gpus: tuple[Gpu, ...]) -> Daemon:
         percentage=_share(section),
         limits={int(key): _bytes(value, f"{section.place}: limits") for key, value in limits.items()},
         servers=tuple(_server(entry) for entry in section.sections("servers")),
+        managed=section.truth("managed"),
     )
     if daemon.protocol not in (2, 3):
         raise ScenarioError(f"{section.place}: protocol is 2 or 3, not {daemon.protocol}")

@@ -1,6 +1,7 @@
 """The real enforcer with the real exporter beside it: from annotation to limits that somebody else reads back."""
 
 import json
+import os
 import random
 import re
 import signal
@@ -9,6 +10,7 @@ import time
 import pytest
 
 from exporter.naming import job_namespaces
+from simulator.mps import world
 from tests.whole.conftest import samples
 
 pytestmark = pytest.mark.whole
@@ -36,6 +38,21 @@ def states(whole):
         state: whole.enforcer_value("podgpu_enforcer_caps", state=state)
         for state in ("wanted", "applied", "pending", "late", "failed", "unsupported")
     }
+
+
+def held(whole):
+    """The limits that daemons really hold each pod's clients to: what no exporter can see."""
+    limits = {}
+    for path in whole.paths.root.glob(f"{whole.paths.mps_world.name}.clients.*"):
+        limits |= world.held(whole.paths.mps_world, int(path.suffix[1:]))
+    found = {}
+    for pod in whole.node.scenario.pods:
+        for container in pod.containers:
+            for number in range(len(container.processes)):
+                pid = whole.node._pids[pod.uid, container.name, number]
+                if pod.gated and pid in limits:
+                    found.setdefault(pod.name, set()).add(max(limits[pid]["limits"].values()))
+    return found
 
 
 def quiet(whole):
@@ -118,6 +135,28 @@ def test_a_restarted_daemon_has_its_namespaces_back_before_anybody_comes(node_of
     whole.daemons.start_one(daemon)
     whole.until(lambda: whole.value("podgpu_mps_daemon_starts_total") == 1)
     whole.until(lambda: whole.value(ENFORCED, pod="gated") == 1 and whole.values(ENFORCED, pod="two") == [1, 1])
+    assert held(whole) == {"gated": {20 * GIB}, "two": {8 * GIB, 4 * GIB}}
+
+
+def test_a_daemon_of_our_own_is_started_and_what_it_had_comes_back(node_of):
+    whole = node_of("caps-managed")
+    whole.until(lambda: [whole.value(ENFORCED, pod=pod) for pod in ("gated", "other")] == [1, 1])
+    assert whole.value("podgpu_mps_daemon_info", protocol="3") == 1
+    (daemon,) = whole.node.scenario.mps
+    first = whole.daemons.pid(daemon)
+    os.kill(first, signal.SIGKILL)
+    whole.until(lambda: whole.daemons.pid(daemon) not in (0, first))
+    whole.until(lambda: [whole.value(ENFORCED, pod=pod) for pod in ("gated", "other")] == [1, 1])
+    assert held(whole) == {"gated": {20 * GIB}, "other": {8 * GIB}}
+    again = whole.daemons.pid(daemon)
+    whole.enforcer.send_signal(signal.SIGKILL)
+    whole.enforcer.wait()
+    whole.start_enforcer()
+    whole.until(lambda: quiet(whole))
+    assert whole.daemons.pid(daemon) == again  # taken over as it is
+    whole.processes.stop(whole.enforcer)
+    assert whole.daemons.pid(daemon) == again  # it has clients
+    assert [whole.value(ENFORCED, pod=pod) for pod in ("gated", "other")] == [1, 1]
 
 
 def test_overruns_are_answered_as_each_pod_asked(node_of):
