@@ -1,10 +1,11 @@
 """The caps of a node: what its pods ask for, within policy, on each GPU that they hold, use or name. Pure."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from enforcer.model import MIB, Cap, CapKey, PodId
 from exporter.caps.book import Decided, Domain, NodeCaps
+from exporter.description import domains_of
 from exporter.model import ContainerKind, ContainerName, DomainKey, Pod, Snapshot
 
 GATE = "podgpu-gate"  # the name of an init container that waits for the receipt
@@ -23,7 +24,7 @@ class Wanted:
 
 def wanted(pods: Iterable[Pod], caps: NodeCaps, snapshot: Snapshot) -> Wanted:
     """The caps of all pods that are not over. A limit is rounded down to whole MiB, and is one at least."""
-    domains = dict(_domains(snapshot))
+    domains = domains_of(snapshot.devices)
     held: dict[ContainerName, set[DomainKey]] = {}
     for state in snapshot.containers:
         held.setdefault(state.name, set()).add(state.domain)
@@ -73,12 +74,3 @@ def _cap(pod: PodId, name: ContainerName, key: DomainKey, decided: Decided, *, g
     reaction = request.on_overrun
     cap = Cap(where, whole, request.active_thread_percentage, gated=gated)
     return cap if reaction is None else Cap(where, whole, request.active_thread_percentage, reaction, gated)
-
-
-def _domains(snapshot: Snapshot) -> Iterator[tuple[DomainKey, Domain]]:
-    for device in snapshot.devices:
-        for state in device.domains:
-            names = {device.device.uuid, str(device.device.index)}
-            if state.key.gpu_instance:
-                names = {mig.uuid for mig in device.mig_devices if str(mig.gpu_instance) == state.key.gpu_instance}
-            yield state.key, Domain(frozenset(names), state.capacity)

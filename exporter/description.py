@@ -32,7 +32,7 @@ def described(
     if policy is not None:
         state = SourceState(policy.source, policy.failure, policy.seconds)
         sources = tuple(sorted((*sources, state), key=lambda source: source.source))
-    domains = {key: domain for device in snapshot.devices for key, domain in _domains(device)}
+    domains = domains_of(snapshot.devices)
     present = {(state.name.namespace, state.name.pod) for state in snapshot.containers}
     return replace(
         snapshot,
@@ -43,12 +43,16 @@ def described(
     )
 
 
-def _domains(device: DeviceState) -> Iterable[tuple[DomainKey, Domain]]:
-    for state in device.domains:
-        names = {device.device.uuid, str(device.device.index)}
-        if state.key.gpu_instance:
-            names = {mig.uuid for mig in device.mig_devices if str(mig.gpu_instance) == state.key.gpu_instance}
-        yield state.key, Domain(frozenset(names), state.capacity)
+def domains_of(devices: Iterable[DeviceState]) -> dict[DomainKey, Domain]:
+    """The memory domains, as far as they decide what a request is about."""
+    found = {}
+    for device in devices:
+        for state in device.domains:
+            names = {device.device.uuid, str(device.device.index)}
+            if state.key.gpu_instance:
+                names = {mig.uuid for mig in device.mig_devices if str(mig.gpu_instance) == state.key.gpu_instance}
+            found[state.key] = Domain(frozenset(names), state.capacity)
+    return found
 
 
 def _capped(state: ContainerState, domains: Mapping[DomainKey, Domain], caps: NodeCaps) -> ContainerState:

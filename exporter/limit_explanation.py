@@ -3,7 +3,8 @@
 from collections.abc import Iterable, Iterator
 
 from exporter.cap_conditions import REASONS
-from exporter.caps.book import Domain, NodeCaps
+from exporter.caps.book import NodeCaps
+from exporter.description import domains_of
 from exporter.errors import Failure
 from exporter.memberships import Membership, Memberships
 from exporter.model import ClientEnvironment, ContainerState, PinnedLimit, Snapshot
@@ -53,11 +54,10 @@ def client_lines(states: Iterable[ContainerState], readings: Readings) -> list[s
 
 def policy_lines(target: Iterable[ContainerState], snapshot: Snapshot, caps: NodeCaps) -> list[str]:
     """What policy, or the limit, changed about what the containers ask for."""
-    capacities = {domain.key: domain.capacity for device in snapshot.devices for domain in device.domains}
+    domains = domains_of(snapshot.devices)
     lines: dict[str, None] = {}
     for state in target:
-        names = frozenset({state.domain.gpu_uuid, str(state.domain.gpu)})
-        decided = caps.decided(state.name, Domain(names, capacities.get(state.domain)))
+        decided = caps.decided(state.name, domains[state.domain])
         if decided is None:
             continue
         for note in decided.decision.notes:
