@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 SCENARIO ?= mixed
 
-.PHONY: demo run test mps-control check bench golden proto docs lock clean
+.PHONY: demo run test mps-control e2e pictures check bench golden proto docs dashboards tools lock clean
 
 demo: $(VENV)/.installed ## run the exporter on a simulated shared-GPU node, with a live table
 	$(BIN)/podgpu demo --scenario $(SCENARIO) $(ARGS)
@@ -12,9 +12,20 @@ demo: $(VENV)/.installed ## run the exporter on a simulated shared-GPU node, wit
 run: $(VENV)/.installed ## run the exporter on this node (needs an NVIDIA driver)
 	$(BIN)/podgpu exporter $(ARGS)
 
-test: $(VENV)/.installed-dev ## every test that needs neither root nor a cluster
+test: $(VENV)/.installed-dev tools ## every test that needs neither root nor a cluster
 	-@$(BIN)/python -m tests.mps.fetch
 	$(BIN)/python -m pytest $(ARGS)
+
+e2e: $(VENV)/.installed-dev tools ## rules and dashboards on a real Prometheus and Alertmanager, beside simulated nodes
+	$(BIN)/python -m pytest -m e2e tests/e2e $(ARGS)
+
+pictures: $(VENV)/.installed-dev tools ## draw the dashboards into docs/images; needs npm, fetches Chromium
+	@command -v chromium >/dev/null || test -n "$$CHROMIUM" || test -e .cache/debian/usr/lib/chromium/chromium || \
+		$(BIN)/python -m tools.debian_packages chromium --with-dependencies
+	$(BIN)/python -m tools.pictures $(ARGS)
+
+tools: $(VENV)/.installed-dev ## promtool, Prometheus, amtool and Alertmanager, unless they are on the PATH
+	@$(BIN)/python -m tools.debian_packages prometheus prometheus-alertmanager --programs promtool prometheus amtool
 
 mps-control: $(VENV)/.installed-dev ## fetch the real MPS control daemons that the simulated one is tested against
 	$(BIN)/python -m tests.mps.fetch
@@ -37,6 +48,9 @@ proto: $(VENV)/.installed-dev ## generate the gRPC code anew
 docs: $(VENV)/.installed-dev ## generate docs/metrics.md and docs/configuration.md anew
 	$(BIN)/python -m exporter.metrics.documentation > docs/metrics.md
 	$(BIN)/python -m exporter.settings_page > docs/configuration.md
+
+dashboards: $(VENV)/.installed-dev ## write dashboards/*.json anew
+	$(BIN)/python -m dashboards.builder
 
 lock: $(VENV)/.installed-dev ## resolve the dependencies anew
 	$(BIN)/uv pip compile --universal --generate-hashes --no-emit-index-url --no-annotate -q pyproject.toml -o requirements.txt

@@ -100,7 +100,9 @@ def _run(given: argparse.Namespace, root: Path) -> int:
         if paths.apiserver_state.exists():
             processes.apiserver(paths)
         interval = _MPS_INTERVAL if loaded.mps else _INTERVAL
-        exporter = processes.exporter(paths, f"--interval={interval}s", address=address, errors=errors)
+        exporter = processes.exporter(
+            paths, f"--interval={interval}s", "--pods.label=team", address=address, errors=errors
+        )
         try:
             wait_until_ready(address, exporter)
         except StartError:

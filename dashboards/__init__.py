@@ -1,0 +1,1 @@
+"""Dashboards, rules and alerts of podgpu, and the program that writes the dashboards."""
