@@ -4,18 +4,18 @@ import time
 
 from exporter.clock import Clock
 from exporter.readings import Readings
-from exporter.sampler import Sampler
+from exporter.sampler import Sampler, Sources
 from exporter.service import sources
 from exporter.settings import Settings
 
 _PATIENCE = 3.0  # seconds for sources of pods that are followed in the background to be heard
 
 
-def observer(settings: Settings) -> Sampler:
-    """A sampler of this node, to be asked for readings and snapshots."""
+def observer(settings: Settings, *, found: Sources | None = None) -> Sampler:
+    """A sampler of this node, to be asked for readings and snapshots; `found` are its sources, if not new ones."""
     clock = Clock()
     return Sampler(
-        sources(settings, clock),
+        found or sources(settings, clock),
         interval=settings.interval,
         deadline=settings.deadline,
         clock=clock,
