@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 SCENARIO ?= mixed
 
-.PHONY: demo run test mps-control e2e pictures check bench golden proto docs dashboards manifests tools deploy-tools lock clean
+.PHONY: demo run test mps-control e2e pictures check image sbom bench golden proto docs dashboards manifests tools deploy-tools lock clean
 
 demo: $(VENV)/.installed ## run the exporter on a simulated shared-GPU node, with a live table
 	$(BIN)/podgpu demo --scenario $(SCENARIO) $(ARGS)
@@ -43,6 +43,14 @@ deploy-tools: $(VENV)/.installed-dev ## kubectl, helm, schemas and linters for d
 
 manifests: $(VENV)/.installed-dev ## write the manifests that wrap rules and dashboards anew
 	$(BIN)/python -m tools.manifests
+
+image: $(VENV)/bin/python ## build the container images with buildah and run them; needs root on Debian or Ubuntu
+	$(BIN)/python -m tools.image $(ARGS)
+
+sbom: deploy-tools ## bill of materials of the image's Python packages, in CycloneDX, into build/
+	@mkdir -p build
+	.cache/deploy/environment/bin/cyclonedx-py requirements --pyproject pyproject.toml --output-reproducible --output-format JSON \
+		--output-file build/podgpu.cdx.json requirements.txt
 
 bench: $(VENV)/.installed-dev ## speed and size against their targets, one JSON line each
 	$(BIN)/python -m benchmarks $(ARGS)
