@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 SCENARIO ?= mixed
 
-.PHONY: demo run test e2e pictures mps-control check bench golden proto docs dashboards tools lock clean
+.PHONY: demo run test e2e pictures mps-control check image sbom bench golden proto docs dashboards manifests tools deploy-tools lock clean
 
 demo: $(VENV)/.installed ## run the exporter on a simulated shared-GPU node, with a live table
 	$(BIN)/podgpu demo --scenario $(SCENARIO) $(ARGS)
@@ -30,11 +30,27 @@ tools: $(VENV)/.installed-dev ## promtool, Prometheus, amtool and Alertmanager, 
 mps-control: $(VENV)/.installed-dev ## fetch the real MPS control daemons that the simulated one is tested against
 	$(BIN)/python -m tests.mps.fetch
 
-check: $(VENV)/.installed-dev ## format, lint, types, layers, generated files
+check: $(VENV)/.installed-dev tools deploy-tools ## format, lint, types, layers, generated files, manifests, chart, Dockerfile
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python -m tools.manifests --check
+	$(BIN)/python -m pytest -m deploy tests/deploy
+
+deploy-tools: $(VENV)/.installed-dev ## kubectl, helm, schemas and linters for deploy/, charts/ and the Dockerfile
+	@$(BIN)/python -m tools.deploy_tools
+
+manifests: $(VENV)/.installed-dev ## write the manifests that wrap rules and dashboards anew
+	$(BIN)/python -m tools.manifests
+
+image: $(VENV)/bin/python ## build the container images with buildah and run them; needs root on Debian or Ubuntu
+	$(BIN)/python -m tools.image $(ARGS)
+
+sbom: deploy-tools ## bill of materials of the image's Python packages, in CycloneDX, into build/
+	@mkdir -p build
+	.cache/deploy/environment/bin/cyclonedx-py requirements --pyproject pyproject.toml --output-reproducible --output-format JSON \
+		--output-file build/podgpu.cdx.json requirements.txt
 
 bench: $(VENV)/.installed-dev ## speed and size against their targets, one JSON line each
 	$(BIN)/python -m benchmarks $(ARGS)
@@ -55,6 +71,8 @@ dashboards: $(VENV)/.installed-dev ## write dashboards/*.json anew
 lock: $(VENV)/.installed-dev ## resolve the dependencies anew
 	$(BIN)/uv pip compile --universal --generate-hashes --no-emit-index-url --no-annotate -q pyproject.toml -o requirements.txt
 	$(BIN)/uv pip compile --universal --generate-hashes --no-emit-index-url --no-annotate -q pyproject.toml --group dev -c requirements.txt -o requirements-dev.txt
+	$(BIN)/uv pip compile --universal --generate-hashes --no-emit-index-url --no-annotate -q --group deploy -o requirements-deploy.txt
+	$(BIN)/uv pip compile --universal --generate-hashes --no-emit-index-url --no-annotate -q --group build -o requirements-build.txt
 
 clean:
 	rm -rf $(VENV) build dist

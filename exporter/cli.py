@@ -16,6 +16,7 @@ GPU memory of every container on a shared-GPU Kubernetes node.
 commands:
   exporter   read this node and serve its metrics to Prometheus
   top        show live who holds what on each GPU, from an exporter's page or from this node
+  doctor     tell whether this node can be measured and capped, and what to change if not
   explain    tell how the numbers of a pod on this node came to be
   enforcer   hold each job of this node to its caps, or say how it would
   gate       wait, as a pod's init container, until the pod's caps were read back
@@ -50,6 +51,12 @@ def _gate(arguments: Sequence[str]) -> int:
     return run(arguments, os.environ)
 
 
+def _doctor(arguments: Sequence[str]) -> int:
+    from exporter.doctor import run
+
+    return run(arguments, os.environ)
+
+
 def _top(arguments: Sequence[str]) -> int:
     from exporter.top.command import run
 
@@ -68,6 +75,7 @@ def _enforcer(arguments: Sequence[str]) -> int:
 _COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
     "exporter": _exporter,
     "top": _top,
+    "doctor": _doctor,
     "explain": _explain,
     "enforcer": _enforcer,
     "gate": _gate,

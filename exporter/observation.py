@@ -4,7 +4,7 @@ import time
 
 from exporter.clock import Clock
 from exporter.readings import Readings
-from exporter.sampler import Sampler
+from exporter.sampler import Sampler, Sources
 from exporter.service import sources
 from exporter.settings import Settings
 from exporter.sources.mps_two import SETTINGS_AGE
@@ -12,11 +12,11 @@ from exporter.sources.mps_two import SETTINGS_AGE
 _PATIENCE = 3.0  # seconds for sources of pods that are followed in the background to be heard
 
 
-def observer(settings: Settings, *, mps_settings_age: float = SETTINGS_AGE) -> Sampler:
-    """A sampler of this node, to be asked for readings and snapshots."""
+def observer(settings: Settings, *, mps_settings_age: float = SETTINGS_AGE, found: Sources | None = None) -> Sampler:
+    """A sampler of this node, to be asked for readings and snapshots; `found` are its sources, if not new ones."""
     clock = Clock()
     return Sampler(
-        sources(settings, clock, mps_settings_age=mps_settings_age),
+        found or sources(settings, clock, mps_settings_age=mps_settings_age),
         interval=settings.interval,
         deadline=settings.deadline,
         clock=clock,

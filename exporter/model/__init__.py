@@ -84,6 +84,7 @@ from exporter.model.snapshot import (
     Snapshot,
     SourceState,
 )
+from exporter.model.surroundings import Surroundings
 from exporter.model.totals import (
     MpsStarts,
     Totals,
@@ -154,6 +155,7 @@ __all__ = [
     "SliceReading",
     "Snapshot",
     "SourceState",
+    "Surroundings",
     "Totals",
     "UtilizationWindow",
 ]

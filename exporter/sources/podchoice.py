@@ -19,14 +19,14 @@ from exporter.clock import Clock
 from exporter.errors import Failure, Reason
 from exporter.model import PodNames, Reading
 from exporter.sources.podfeed import PodFeed
-from exporter.sources.pods import SOURCE
+from exporter.sources.pods import SOURCE, LogLinkNames
 
 log = logging.getLogger(__name__)
 
 PATIENCE = 30.0  # seconds that a kubelet may be away until the API server is asked: a restart takes fewer
 FIRST_WAIT = 0.5  # seconds that the first reading waits for the kubelet, which answers in a few milliseconds
 
-_LOGS = "the log links"
+_LOGS = LogLinkNames.name
 _NOBODY = "nowhere: no source is heard"
 
 
@@ -88,6 +88,11 @@ class PodChoice:
         self._api: PodFeed | None = None
         self._away_since = self._monotonic()  # since when the kubelet has not been heard
         self._in_force = ""
+
+    @property
+    def in_force(self) -> str:
+        """The source that gave the last reading, in words; empty before the first one, and while none is heard."""
+        return "" if self._in_force == _NOBODY else self._in_force
 
     def read(self) -> Reading[PodNames]:
         """The pods as they are known now."""

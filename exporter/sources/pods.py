@@ -49,6 +49,8 @@ class _Link:
 class LogLinkNames:
     """Reads the log links below `root`, the node's /var/log."""
 
+    name = "the log links"
+
     def __init__(self, root: Path = Path("/var/log"), *, clock: Clock | None = None) -> None:
         self._folder = os.fspath(root / "containers")
         self._monotonic = (clock or Clock()).monotonic
