@@ -230,7 +230,7 @@ class ManagedDaemons:
             if isinstance(clients, Failure):
                 return clients
             return problem or reopened or Pending(f"has {clients} clients, and is left running")
-        telling.ask(mps_commands.end())  # the process shows whether it does
+        telling.ask(mps_ready.END)  # the process shows whether it does
         while kept.finder.find() is not None:
             if not telling.again():
                 return Pending("was asked to end, and waits for clients that came meanwhile")

@@ -4,6 +4,8 @@ A daemon is ready when it has a server, and whoever connects to that without bei
 (protocol 3), or what everybody gets (protocol 2, in which jobs are given less one after the other).
 """
 
+from typing import Final
+
 from enforcer.mechanisms.daemon_start import DEFAULT_MEBIBYTES, DEFAULT_SHARE, SERVER, Daemon
 from enforcer.mechanisms.mps_telling import Telling
 from enforcer.mechanisms.mps_v2 import set_defaults
@@ -13,6 +15,10 @@ from enforcer.outcomes import Done, Outcome
 from exporter.errors import Failure, Reason
 from exporter.model import ServerStatus
 from exporter.sources import mps_commands, mps_text
+from exporter.sources.mps_commands import Command
+
+#: Ends a daemon of either protocol once its clients have left; it takes no new ones. For an idle one of ours alone.
+END: Final = Command(("quit",), changes=True)
 
 _EVERYTHING = 100.0  # percent
 _ROOT = 0

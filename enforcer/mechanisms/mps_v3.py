@@ -19,6 +19,10 @@ from exporter.sources.mps_text import ClientRow, NamespaceRow
 def ensure_namespace(action: EnsureNamespace, daemon: Telling) -> Outcome:
     """Make a namespace where it is missing, and set both its values. Raises ValueError on values that can't be."""
     create = mps_commands.create_namespace(action.name, action.server)
+    both, limit = (
+        mps_commands.set_namespace(action.name, action.server, mebibytes=action.mebibytes, share=share)
+        for share in (action.percentage, None)
+    )
     row = _namespace(action, daemon)
     if isinstance(row, Failure):
         return row
@@ -26,8 +30,7 @@ def ensure_namespace(action: EnsureNamespace, daemon: Telling) -> Outcome:
     for _ in range(TRIES):
         if isinstance(row, Failure) or (row is not None and _has(row, action)):
             break
-        share = None if row is not None and _has_share(row, action) else action.percentage
-        change = mps_commands.set_namespace(action.name, action.server, mebibytes=action.mebibytes, share=share)
+        change = limit if row is not None and _has_share(row, action) else both
         for command in (change,) if row is not None else (create, change):
             said = daemon.ask(command)
             if isinstance(said, Failure) and is_silent(said):

@@ -5,7 +5,7 @@ and a UUID remove the limit of device 0, and every one of these is taken without
 number of MiB above 0, a device a bare ordinal, a name lower case letters, digits and underscores.
 
 Guarantees: whatever is passed in, a command is one line without anything that a shell or the daemon could take apart;
-what can't be formatted safely is a ValueError. The one that ends a daemon waits for its clients, and forces nothing.
+what can't be formatted safely is a ValueError. It never ends a daemon.
 """
 
 import math
@@ -109,11 +109,6 @@ def set_limit(server: int, ordinal: int, mebibytes: int) -> Command:
 def start_server(uid: int) -> Command:
     """Start a server for a user. Silent, and over before the server is up, or has failed."""
     return Command(("start_server", "-uid", _whole(uid, 0, _LARGEST_UID)), speaks=False, changes=True)
-
-
-def end() -> Command:
-    """End the daemon, of either protocol, once all clients have left; it takes no new ones. For an idle one of ours."""
-    return Command(("quit",), changes=True)
 
 
 def terminate_client(server: int, client: int) -> Command:
