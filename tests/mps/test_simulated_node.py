@@ -58,7 +58,12 @@ def test_protocol_3():
         rows = daemons.call(daemon, "client", "list", "--format=csv,noheader").splitlines()
         found = {int(row.split(",")[0]): row.split(",")[3] for row in rows}
         (well,), (astray,), (blind,) = (pids_of(node, name) for name in ("vllm serve well", "python3", "torchrun"))
-        assert found == {well: "j_well", astray: "default", blind: "j_blind"}  # and the lost one nowhere
+        uids = {pod.name: pod.uid.replace("-", "_") for pod in node.scenario.pods}
+        assert found == {
+            well: f"j_{uids['well']}",
+            astray: "default",
+            blind: f"j_{uids['blind']}",
+        }  # and the lost one nowhere
         held = world.held(node.paths.mps_world, 1_000_000 + daemons.pid(daemon))
         assert held[well]["limits"] == {"0": 20 << 30}
         assert held[blind]["limits"] == {"0": None}

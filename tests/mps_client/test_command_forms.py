@@ -141,6 +141,8 @@ def test_the_exporter_only_asks():
     sources = Path(mps_commands.__file__).parents[1]
     used = set()
     for path in sources.rglob("*.py"):
+        if path.name == "settings_page.py":  # its Command is one of podgpu's own
+            continue
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "mps_commands":
                 used.add(node.attr)
@@ -148,7 +150,7 @@ def test_the_exporter_only_asks():
                 used.update(alias.name for alias in node.names)
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Command":
                 assert path.name == "mps_commands.py"
-    examples = {int: 1, float: 50.0, str: "a"}
+    examples = {int: 1, float: 50.0, str: "a", int | None: 1}
     asks = set()
     for name, build in BUILDERS.items():
         parameters = inspect.signature(build).parameters.values()

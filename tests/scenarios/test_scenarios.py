@@ -71,7 +71,7 @@ def test_more_slots_than_there_are(tmp_path):
 
 
 def test_an_unknown_name_lists_the_known_ones():
-    with pytest.raises(ScenarioError, match="exclusive, gke, kai"):
+    with pytest.raises(ScenarioError, match="exclusive, gke, hostile, kai"):
         load("nosuch")
 
 
