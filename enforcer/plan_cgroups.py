@@ -4,8 +4,8 @@ With the kernel's controller limits nest, so each container has its own and the 
 any of its processes is. The driver's own table does not nest: there a pod with one capped container is limited as a
 pod, for that too is there before the container, and one with several by container.
 
-A limit that is below the present use is not taken, so it is the use that is set, and lowered as the use falls. A limit
-of somebody else's that is low enough is left alone.
+A limit that is below the present use is not taken, so it is the use that is set, and lowered as the use falls. Nor is
+one above the GPU's capacity, which is set instead. A limit of somebody else's that is low enough is left alone.
 """
 
 from collections import defaultdict
@@ -54,10 +54,12 @@ def _goals(caps: Sequence[Cap], seen: Seen) -> dict[Level, int]:
     """The limit of each level. Levels that do not exist yet are among them."""
     (uid, gpu_uuid) = caps[0].key.pod.uid, caps[0].key.gpu_uuid
     limits = {cap.key.container: cap.limit for cap in caps if cap.limit is not None}
+    capacity = seen.gpus[gpu_uuid].capacity
+    most = sum(limits.values()) if capacity is None else max(1, capacity // MIB) * MIB
     all_capped = seen.holders.get((uid, gpu_uuid), frozenset()) <= limits.keys()
-    pod = {Level(ContainerRef(uid), gpu_uuid): sum(limits.values())} if all_capped else {}
+    pod = {Level(ContainerRef(uid), gpu_uuid): min(most, sum(limits.values()))} if all_capped else {}
     own = {
-        Level(ref, gpu_uuid): limit
+        Level(ref, gpu_uuid): min(most, limit)
         for container, limit in sorted(limits.items())
         if (ref := seen.containers.get((uid, container))) is not None
     }

@@ -18,7 +18,7 @@ ROUNDS = 24
 def nodes(draw):
     """A node with some mechanisms, pods with and without caps, and things that are somebody else's."""
     backend = draw(st.sampled_from([None, *Backend]))
-    gpus = {uuid: Gpu(uuid, 80 * GIB, backend, mps=draw(st.booleans())) for uuid in GPUS}
+    gpus = {uuid: Gpu(uuid, draw(st.sampled_from([32, 80])) * GIB, backend, mps=draw(st.booleans())) for uuid in GPUS}
     world = World(gpus, draw(st.sampled_from([None, 2, 3])))
     if world.protocol == 3:
         world.namespaces = dict(FOREIGN)
@@ -111,6 +111,7 @@ def test_no_control_group_gets_less_than_it_uses_or_more_than_its_cap_needs(node
         container = level.ref.container_id.partition("-of-")[0]
         goal = wanted.get((level.ref.pod_uid, container, level.gpu_uuid)) if container else None
         if goal is not None:
+            goal = min(goal, world.gpus[level.gpu_uuid].capacity)
             assert hard == max(goal, -(-world.charged.get(level, 0) // MIB) * MIB)
 
 
@@ -167,7 +168,8 @@ def test_a_server_gets_back_what_it_had(node):
     world, caps = node
     if world.protocol != 2:
         return
-    before = ({n: mib or 80 * 1024 for n, mib in world.limits.items()}, world.percentage)
+    whole = [gpu.capacity // MIB for gpu in world.gpus.values()]
+    before = ({n: mib or whole[n] for n, mib in world.limits.items()}, world.percentage)
     settle(world, caps)
     assert not world.records.starts
     touched = {n: mib for n, mib in world.limits.items() if mib is not None}

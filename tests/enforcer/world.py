@@ -109,6 +109,7 @@ class World:
         match action:
             case model.LimitCgroup(level, hard, before):
                 assert level.ref.pod_uid in self.pods
+                assert hard <= self.gpus[level.gpu_uuid].capacity  # the driver takes nothing above
                 self._record(limits={**records.limits, level: before})
                 self.hard[level] = max(hard, 0)
             case model.FreeCgroup(level, hard):
