@@ -145,7 +145,7 @@ def test_the_image_is_the_same_everywhere_and_has_the_version_of_the_package():
 def test_each_component_is_offered_by_the_kustomization():
     offered = set(re.findall(r"components/([a-z-]+) ", (DEPLOY / "kustomization.yaml").read_text()))
     # servicemonitor stands in podmonitor's line: one of the two
-    assert offered | {"servicemonitor", "policy"} == {path.name for path in COMPONENTS}
+    assert offered | {"servicemonitor"} == {path.name for path in COMPONENTS}
 
 
 @pytest.mark.parametrize("path", sorted(DEPLOY.rglob("*.yaml")), ids=lambda path: str(path.relative_to(DEPLOY)))

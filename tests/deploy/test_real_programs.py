@@ -97,6 +97,12 @@ def test_a_component_and_its_value_say_the_same(kustomize, helm, name):
     assert normal(kustomize(name)) == normal(helm(**SAME[name]))
 
 
+@pytest.mark.parametrize("name", ["policy", "mps-on-host", "gke"])
+def test_what_the_exporter_gets_the_enforcer_gets_too(kustomize, helm, name):
+    built = kustomize("enforcer", name, f"enforcer/{name}")
+    assert normal(built) == normal(helm(**SAME["enforcer"], **SAME[name]))
+
+
 @pytest.mark.parametrize("version", VERSIONS)
 def test_the_plain_manifest_has_no_field_that_the_api_does_not_know(validate, version):
     validate(plain(), version=version)

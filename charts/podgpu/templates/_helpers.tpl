@@ -112,7 +112,7 @@ httpGet:
 {{- range .root.Values.mpsHostDirectories }}
 - name: {{ include "podgpu.volume" . }}
   mountPath: {{ . }}
-{{- if not $writes }}
+{{- if or (not $writes) (contains "gpu-fractioning" .) }}
   readOnly: true
 {{- end }}
 {{- end }}
