@@ -29,7 +29,7 @@ FROM ${PYTHON_IMAGE} AS runtime
 ARG VERSION=0.1.0
 ARG REVISION=""
 LABEL org.opencontainers.image.title="podgpu" \
-      org.opencontainers.image.description="GPU memory and MPS shares of Kubernetes pods on shared GPUs, for Prometheus" \
+      org.opencontainers.image.description="GPU memory of Kubernetes pods on shared GPUs: measured for Prometheus, and held to caps" \
       org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.revision="${REVISION}"

@@ -130,6 +130,22 @@ def test_the_pipe_is_given_to_the_containers_that_caps_are_about(made, capped):
     assert values(policy("mps-pipe", "policy.yaml", "podgpu-mps-pipe"), object=made)["capped"] == capped
 
 
+@pytest.mark.parametrize(
+    ("mounted", "shared"),
+    [
+        (None, ["main"]),
+        (["/data"], ["main"]),
+        (["/data", "/dev/shm"], []),
+        (["/dev/shm/"], []),
+        (["/dev/shm/x"], ["main"]),
+    ],
+)
+def test_shared_memory_of_a_container_s_own_stays(mounted, shared):
+    mounts = {} if mounted is None else {"volumeMounts": [{"name": "v", "mountPath": path} for path in mounted]}
+    made = pod({LIMIT: "8Gi"}, containers=[{"name": "main", **mounts}, {"name": "other"}])
+    assert values(policy("mps-pipe", "policy.yaml", "podgpu-mps-pipe"), object=made)["shared"] == shared
+
+
 def test_a_container_that_chooses_its_pipe_keeps_it():
     chosen = [{"name": "main", "env": [{"name": "CUDA_MPS_PIPE_DIRECTORY", "value": "/x"}]}]
     spec = policy("mps-pipe", "policy.yaml", "podgpu-mps-pipe")

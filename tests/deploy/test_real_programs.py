@@ -103,6 +103,15 @@ def test_what_the_exporter_gets_the_enforcer_gets_too(kustomize, helm, name):
     assert normal(built) == normal(helm(**SAME["enforcer"], **SAME[name]))
 
 
+def test_a_managed_daemon_is_not_ended_by_an_upgrade_or_a_limit(kustomize, helm, validate):
+    built = kustomize("enforcer", "enforcer/mps-managed")
+    assert normal(built) == normal(helm(enforcer={"enabled": True, "mps": "managed"}))
+    assert one(built, "DaemonSet")["spec"]["updateStrategy"] == {"type": "OnDelete"}
+    assert "limits" not in container(built, "enforcer")["resources"]
+    assert "/dev/shm" in mounts(built, "enforcer")
+    validate(built, version="1.37")
+
+
 @pytest.mark.parametrize("version", VERSIONS)
 def test_the_plain_manifest_has_no_field_that_the_api_does_not_know(validate, version):
     validate(plain(), version=version)

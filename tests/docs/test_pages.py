@@ -77,6 +77,14 @@ def test_queries_ask_for_metrics_and_labels_that_exist(page):
         labels_of(query, {name: labels | {"node"} for name, labels in names.items()})
 
 
+@pytest.mark.parametrize("page", [*PAGES, *sorted(DOCS.glob("runbooks/*.md"))], ids=lambda page: page.name)
+def test_metrics_that_are_named_exist(page):
+    rules = yaml.safe_load((ROOT / "dashboards/rules/podgpu.rules.yaml").read_text())
+    recorded = {rule["record"] for group in rules["groups"] for rule in group["rules"]}
+    for name in re.findall(r"`(podgpu_[a-z_]+)[`{ ]", page.read_text()):
+        assert re.sub("_(bucket|count|sum)$", "", name) in known() or name in recorded, name
+
+
 def test_yaml_examples_are_yaml():
     for page in PAGES:
         for block in fenced(page, "yaml"):

@@ -20,6 +20,11 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- if ne .Values.podsSource "kubelet" }}yes{{ end }}
 {{- end }}
 
+{{/* Whether MPS servers live in the enforcer's container: nothing may end it by itself. */}}
+{{- define "podgpu.managesMps" -}}
+{{- if and .Values.enforcer.enabled (eq .Values.enforcer.mps "managed") }}yes{{ end }}
+{{- end }}
+
 {{/* A mount's volume: paths have slashes and dots, names of volumes have not. */}}
 {{- define "podgpu.volume" -}}
 host{{ . | replace "/" "-" | replace "." "-" | replace "_" "-" | lower | trunc 58 | trimSuffix "-" }}
