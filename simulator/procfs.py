@@ -41,9 +41,8 @@ class Process:
         """Its files and their contents."""
         comm = self.comm.encode()[:_COMM_LENGTH]
         stat = [b"1", b"%d" % self.pid, b"%d" % self.pid, b"0", b"-1", b"%d" % self.flags, *[b"0"] * 10]
-        stat += [b"1", b"0", b"%d" % self.start_time, *[b"0"] * 27]
-        # Where its environment begins and ends, and its exit code: 0 would be a process within exec.
-        stat += [b"4096", b"8192", b"0"] if self.argv else [b"0"] * 3
+        code = b"4096" if self.argv else b"0"  # where its program lies; 0: it is within exec, or none
+        stat += [b"1", b"0", b"%d" % self.start_time, *[b"0"] * 3, code, *[b"0"] * 26]
         state = {"Z": "Z (zombie)", "R": "R (running)", "D": "D (disk sleep)", "X": "X (dead)"}.get(
             self.state, "S (sleeping)"
         )

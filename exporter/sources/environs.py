@@ -21,7 +21,7 @@ SOURCE = "environ"
 _MOST = 2 << 20  # bytes; a namespace with thousands of services fills hundreds of KiB with their addresses
 _LONGEST_VALUE = 16 << 10  # bytes; over 300 UUIDs
 _READ_AGAIN = 60.0  # seconds
-_ENV_END = 51 - 3  # the 51st field of stat, counted from the one behind the name
+_START_CODE = 26 - 3  # the 26th field of stat, counted from the one behind the name: 0 until exec has set up the memory
 _NAMES = {
     b"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": "pinned",
     b"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "percentage",
@@ -84,20 +84,21 @@ def environment(root: bytes, pid: int, before: Stat) -> ClientEnvironment | Fail
         OSError: Something of it could not be read.
         ValueError, IndexError: stat is not what proc(5) says.
     """
+    begun = _start_code(root, pid)
     found = variables(root, pid, _NAMES)
     after = stat(root, pid)
     if after.start != before.start:
         return _REUSED
     if after.exiting:
         return _EXITED  # its memory may be gone, and what was read empty for that
-    if not found and not _has_place(root, pid):
-        return _STARTING
+    if begun == b"0" or begun != _start_code(root, pid):
+        return _STARTING  # within exec an environment reads as empty, or in part
     return found if isinstance(found, Failure) else ClientEnvironment(**found)
 
 
-def _has_place(root: bytes, pid: int) -> bool:
-    """Whether a process has been given a place for its environment: within exec it has none, and reads as empty."""
-    return read_whole(b"%b/%d/stat" % (root, pid)).rpartition(b")")[2].split()[_ENV_END] != b"0"
+def _start_code(root: bytes, pid: int) -> bytes:
+    """Where a process's program lies. Each exec puts it elsewhere, and last of all."""
+    return read_whole(b"%b/%d/stat" % (root, pid)).rpartition(b")")[2].split()[_START_CODE]
 
 
 def variables(root: bytes, pid: int, names: Mapping[bytes, str]) -> dict[str, str] | Failure:

@@ -125,8 +125,9 @@ def test_the_first_of_two_counts(tmp_path):
 
 def test_large_environments():
     many = {f"SERVICE_{n}_PORT": "tcp://10.0.0.1:443" for n in range(20000)}  # as of a namespace full of services
-    with started({**many, "CUDA_VISIBLE_DEVICES": "1"}) as process:
-        assert settled(source(), process.pid).cuda_devices == "1"
+    for _ in range(20):  # each is looked at while it is being started
+        with started({**many, "CUDA_VISIBLE_DEVICES": "1"}) as process:
+            assert settled(source(), process.pid).cuda_devices == "1"
 
 
 def test_what_is_larger_than_what_is_read_is_not_taken_for_unset(tmp_path):
@@ -138,16 +139,16 @@ def test_what_is_larger_than_what_is_read_is_not_taken_for_unset(tmp_path):
 
 def test_within_exec_an_environment_is_not_empty_but_unknown(tmp_path):
     asked = source(root=tmp_path)
-    made_up(tmp_path, b"", env_end=0)
+    made_up(tmp_path, b"", code=0)
     assert of(asked, 7).reason is Reason.TRANSIENT
     made_up(tmp_path, b"")
     assert of(asked, 7) == ClientEnvironment()  # and that was not remembered
 
 
-def made_up(root, environ, *, start=5, state="S", env_end=9):
+def made_up(root, environ, *, start=5, state="S", code=9):
     folder = root / "7"
     folder.mkdir(exist_ok=True)
-    fields = [state, *["0"] * 18, str(start), *["0"] * 28, str(env_end), "0"]
+    fields = [state, *["0"] * 18, str(start), *["0"] * 3, str(code), *["0"] * 26]
     (folder / "stat").write_text(f"7 (a) b) {' '.join(fields)}")
     (folder / "environ").write_bytes(environ)
 

@@ -167,7 +167,7 @@ def make(tmp_path: Path, libraries: Callable[[Paths, Scenario], None]) -> Iterat
         def of(scenario: str | Scenario, *, driver: bool = True, kubelet: bool = True) -> Whole:
             loaded = load(scenario) if isinstance(scenario, str) else scenario
             paths = Paths(tmp_path)
-            if loaded.mps:  # sockets need a short path
+            if loaded.mps or loaded.enforcer is not None:  # sockets need a short path
                 paths = Paths(Path(folders.enter_context(TemporaryDirectory(prefix="n-", dir="/tmp"))))
             if driver:
                 libraries(paths, loaded)
