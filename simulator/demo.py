@@ -9,8 +9,10 @@ import shutil
 import signal
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 from typing import IO, NoReturn
@@ -23,6 +25,7 @@ from exporter.top.terminal import columns, glyphs
 from exporter.top.view import PageError
 from simulator.driver import build_library
 from simulator.errors import StartError
+from simulator.mps_daemons import Daemons
 from simulator.node import Node
 from simulator.nvml.library import LibraryBuildError
 from simulator.paths import Paths
@@ -93,7 +96,7 @@ def _run(given: argparse.Namespace, root: Path) -> int:
     url = f"http://{address}/metrics"
     with Processes() as processes, (root / "exporter.log").open("wb") as errors:
         print(f"starting a node: {loaded.description}", file=sys.stderr)
-        processes.mps(paths, loaded)
+        daemons = processes.mps(paths, loaded)
         if given.once and loaded.enforcer is None:
             Node(paths, loaded).advance(0)
         else:
@@ -112,12 +115,22 @@ def _run(given: argparse.Namespace, root: Path) -> int:
         except StartError:
             sys.stderr.write((root / "exporter.log").read_text(errors="replace"))
             raise
+        if any(daemon.restart_every for daemon in loaded.mps) and not given.once:
+            threading.Thread(target=_restart, args=(daemons, time.monotonic()), daemon=True).start()
         if given.once:
             sys.stdout.buffer.write(fetch(url))
             sys.stdout.flush()
         else:
             _watch(url, until=time.monotonic() + given.seconds)
     return 0
+
+
+def _restart(daemons: Daemons, begun: float) -> None:
+    """Restart the daemons when that is due, for as long as the node is there."""
+    with suppress(StartError):  # the node is ending
+        while True:
+            time.sleep(1)
+            daemons.advance(time.monotonic() - begun)
 
 
 def _enforce(processes: Processes, paths: Paths, loaded: Scenario, errors: IO[bytes]) -> None:

@@ -24,6 +24,7 @@ class Daemons:
         self._scenario = scenario
         self._executable = paths.bin / mps_control.NAME
         self._started: list[Daemon] = []
+        self._restarts: dict[str, int] = {}  # how many were due, by pipe directory
 
     def start(self) -> None:
         """Start and configure every daemon, in a world that has server processes but no clients yet."""
@@ -42,9 +43,22 @@ class Daemons:
         mps_world.pipe_directory(self._paths, daemon).mkdir(parents=True, exist_ok=True)
         mps_world.log_directory(self._paths, daemon).mkdir(parents=True, exist_ok=True)
         self.call(daemon, *mps_world.options(daemon))
-        self._started.append(daemon)
+        if daemon not in self._started:
+            self._started.append(daemon)
         for arguments, line in mps_world.settings(daemon):
             self.call(daemon, *arguments, line=line)
+
+    def advance(self, seconds: float) -> None:
+        """Restart each daemon for which that is due by now, in seconds from the node's start. Raises StartError.
+
+        What was set in a daemon while it ran is lost; it gets back what the scenario says.
+        """
+        for daemon in self._scenario.mps:
+            due = int(seconds // daemon.restart_every) if daemon.restart_every else 0
+            if due > self._restarts.get(daemon.pipe, 0):
+                self._restarts[daemon.pipe] = due
+                self.call(daemon, line="quit -t 0")
+                self.start_one(daemon)
 
     def call(self, daemon: Daemon, *arguments: str, line: str = "") -> str:
         """Call a daemon, and return what it prints. Raises StartError when it does not end well."""

@@ -224,7 +224,7 @@ class Daemon:
     """An MPS control daemon. `pipe` is below the node's /run; `devices` are the GPUs that it sees (None: all).
 
     Protocol 2 has a default percentage and limits (bytes by ordinal), protocol 3 has servers. One that is `managed` is
-    not started with the node: the enforcer does that.
+    not started with the node: the enforcer does that. `restart_every` (seconds): it is ended and started anew so often.
     """
 
     pipe: str
@@ -235,6 +235,7 @@ class Daemon:
     limits: Mapping[int, int] = field(default_factory=dict)
     servers: tuple[MpsServer, ...] = ()
     managed: bool = False
+    restart_every: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -328,7 +328,10 @@ def _daemon(section: _Section, gpus: tuple[Gpu, ...]) -> Daemon:
         limits={int(key): _bytes(value, f"{section.place}: limits") for key, value in limits.items()},
         servers=tuple(_server(entry) for entry in section.sections("servers")),
         managed=section.truth("managed"),
+        restart_every=section.seconds("restart_every", 0.0),
     )
+    if daemon.managed and daemon.restart_every:
+        raise ScenarioError(f"{section.place}: a managed daemon is the enforcer's to start, and has no restart_every")
     if daemon.protocol not in (2, 3):
         raise ScenarioError(f"{section.place}: protocol is 2 or 3, not {daemon.protocol}")
     if daemon.protocol == 2 and daemon.servers:

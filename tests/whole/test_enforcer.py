@@ -128,14 +128,18 @@ def test_an_enforcer_that_is_killed_again_and_again_gets_there_all_the_same(node
 
 
 def test_a_restarted_daemon_has_its_namespaces_back_before_anybody_comes(node_of):
-    whole = node_of("caps-v3")
-    whole.until(lambda: whole.value(ENFORCED, pod="gated") == 1)
+    whole = node_of("daemon-restart")
+    enforced = {"server": 20 * GIB, "batch": 8 * GIB}
+    whole.until(lambda: all(whole.value(ENFORCED, pod=pod) == 1 for pod in enforced))
     (daemon,) = whole.node.scenario.mps
-    whole.daemons.call(daemon, line="quit -t 0")
-    whole.daemons.start_one(daemon)
-    whole.until(lambda: whole.value("podgpu_mps_daemon_starts_total") == 1)
-    whole.until(lambda: whole.value(ENFORCED, pod="gated") == 1 and whole.values(ENFORCED, pod="two") == [1, 1])
-    assert held(whole) == {"gated": {20 * GIB}, "two": {8 * GIB, 4 * GIB}}
+    for time_of_restart in (1, 2):
+        whole.daemons.advance(time_of_restart * daemon.restart_every - 1)  # not due yet
+        first = whole.daemons.pid(daemon)
+        whole.daemons.advance(time_of_restart * daemon.restart_every)
+        assert whole.daemons.pid(daemon) != first
+        whole.until(lambda n=time_of_restart: whole.value("podgpu_mps_daemon_starts_total") == n)
+        whole.until(lambda: all(whole.value(ENFORCED, pod=pod) == 1 for pod in enforced))
+        assert held(whole) == {pod: {limit} for pod, limit in enforced.items()}
 
 
 def test_a_daemon_of_our_own_is_started_and_what_it_had_comes_back(node_of):
