@@ -69,7 +69,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    listing = "\n".join(f"  {name:14}{load(name).description}" for name in names())
+    width = max(map(len, names()))
+    listing = "\n".join(f"  {name:{width}}  {load(name).description}" for name in names())
     parser = argparse.ArgumentParser(
         prog="podgpu demo",
         description="Runs the exporter on a simulated shared-GPU node. Needs gcc, no GPU and no cluster.",
