@@ -151,6 +151,8 @@ def _limit_faults(
     for member, limit in limits:
         if limit is UNKNOWN:
             yield CapCondition.LIMIT_UNKNOWN
+        elif not member.latched:
+            yield CapCondition.LIMIT_UNPROVEN  # whatever the server gives now: the client may have come under another
         elif not isinstance(limit, PinnedLimit):
             yield CapCondition.LIMIT_MISSING
         elif limit.shown > cap:
@@ -158,8 +160,7 @@ def _limit_faults(
         else:
             least += limit.shown
             # Older daemons are known to show whole GiB; of those with namespaces nobody has seen that.
-            rounded = member.protocol < 3 and limit.below - _MIB > cap
-            if rounded or not member.latched:
+            if member.protocol < 3 and limit.below - _MIB > cap:
                 yield CapCondition.LIMIT_UNPROVEN
     if least > cap:
         yield CapCondition.SEVERAL_CLIENTS

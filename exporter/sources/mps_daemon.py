@@ -4,7 +4,7 @@ What was learned of a daemon (its protocol, its settings, its log) is forgotten 
 restart loses every limit and every share.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -87,8 +87,10 @@ class DaemonReader:
         devices = None
         if environment is not None:
             devices = ordinals(gpus, visible=environment.visible, order=environment.order)
-        daemon = self._two.read(devices, count=len(gpus))
-        return replace(daemon, servers=tuple(self._with_log(server, process) for server in daemon.servers))
+        # The log first: what is set in between then shows as a difference, here or in the next cycle.
+        logs: dict[int, Logged | Failure | None] = {}
+        daemon = self._two.read(devices, count=len(gpus), logged=lambda pid: _limits(self._logged(pid, process, logs)))
+        return replace(daemon, servers=tuple(with_log(server, logs.get(server.pid or 0)) for server in daemon.servers))
 
     def _ask(self, command: Command) -> str | Failure:
         answer = self._control.ask(command, until=self._until)
@@ -107,26 +109,32 @@ class DaemonReader:
             settings_age=self._settings_age,
         )
 
-    def _with_log(self, server: MpsServer, process: DaemonProcess | None) -> MpsServer:
-        """With what the server's log adds. The log's place is the daemon's own word, and looked up as it sees it."""
-        if process is None or process.environment is None or server.pid is None:
-            return server
-        folder = process.environment.log_directory or DEFAULT_LOG_DIRECTORY
-        if not folder.startswith("/"):
-            return server
-        path = f"{self._procfs}/{process.pid}/root{folder}/server.log"
-        if self._log is None or self._log.path != path:
-            self._log = ServerLog(path)
-        logged = self._log.read(server.pid)
-        return server if isinstance(logged, Failure) else with_log(server, logged)
+    def _logged(
+        self, server: int, process: DaemonProcess | None, logs: dict[int, Logged | Failure | None]
+    ) -> Logged | Failure | None:
+        """What a server's log says, once a cycle. The log's place is the daemon's own word, looked up as it sees it."""
+        if server not in logs:
+            logs[server] = None
+            if process is not None and process.environment is not None:
+                folder = process.environment.log_directory or DEFAULT_LOG_DIRECTORY
+                if folder.startswith("/"):
+                    path = f"{self._procfs}/{process.pid}/root{folder}/server.log"
+                    if self._log is None or self._log.path != path:
+                        self._log = ServerLog(path)
+                    logs[server] = self._log.read(server)
+        return logs[server]
 
 
-def with_log(server: MpsServer, logged: Logged) -> MpsServer:
+def _limits(logged: Logged | Failure | None) -> Mapping[int, int] | None:
+    return logged.limits if isinstance(logged, Logged) else None
+
+
+def with_log(server: MpsServer, logged: Logged | Failure | None) -> MpsServer:
     """A server with the exact limits of its log, where they are what the daemon shows. Pure.
 
     Where they are not, the log has missed a change; then what it says of clients is not believed either.
     """
-    if isinstance(server.pinned, Failure):
+    if not isinstance(logged, Logged) or isinstance(server.pinned, Failure):
         return server
     pinned = dict(server.pinned)
     for ordinal, amount in logged.limits.items():

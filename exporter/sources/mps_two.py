@@ -1,9 +1,9 @@
 """Reads a control daemon of protocol 2, which every driver speaks: 3 commands a cycle, and now and then all settings.
 
 Every command is written to the daemon's own log, which nobody may rotate, and every limit takes a command per device.
-So servers and clients are asked for in each cycle; shares and limits when the daemon, its servers or their clients have
-changed, and otherwise every 30 s. A limit holds for clients that connect after it was set, so those of a cycle in which
-a client came are the ones that matter.
+So servers and clients are asked for in each cycle; shares and limits when the daemon, its servers, their clients or the
+limits in their log have changed, and otherwise every 30 s. A limit holds for clients that connect after it was set, so
+those of a cycle in which a client came are the ones that matter.
 
 With one server and 8 GPUs that is 3 commands a cycle and 18 more with the settings.
 """
@@ -65,12 +65,14 @@ class ProtocolTwo:
         self._tells_status = True
         self._settings: _Settings | None = None
 
-    def read(self, devices: Sequence[str] | None, *, count: int) -> MpsDaemon:
+    def read(self, devices: Sequence[str] | None, *, count: int, logged: Callable[[int], object]) -> MpsDaemon:
         """The daemon now.
 
         Args:
             devices: The UUIDs of its ordinals; None where they can't be told.
             count: How many ordinals there are in that case.
+            logged: What the log of a server says of its limits, by pid. Shares and limits are read again when that
+                has changed.
 
         Raises:
             DaemonGoneError: It does not answer, or not any more.
@@ -82,7 +84,7 @@ class ProtocolTwo:
         found = {pid: self._state(pid) for pid in listed}
         present = {pid: state for pid, state in found.items() if state is not None}
         ordinals = range(min(mps_commands.ORDINALS, len(devices) if devices is not None else count))
-        shares = self._current(present, ordinals)
+        shares = self._current(present, ordinals, logged)
         servers = tuple(self._server(pid, state, shares[pid], devices) for pid, state in present.items())
         default = shares[None]
         return MpsDaemon(
@@ -121,10 +123,13 @@ class ProtocolTwo:
         return status, clients
 
     def _current(
-        self, servers: Mapping[int, tuple[ServerStatus, tuple[int, ...] | Failure]], ordinals: Sequence[int]
+        self,
+        servers: Mapping[int, tuple[ServerStatus, tuple[int, ...] | Failure]],
+        ordinals: Sequence[int],
+        logged: Callable[[int], object],
     ) -> Mapping[int | None, _Share]:
         """Shares and limits for these servers and clients."""
-        about = (ordinals, tuple((pid, state[1]) for pid, state in servers.items()))
+        about = (ordinals, tuple((pid, state[1], logged(pid)) for pid, state in servers.items()))
         now = self._clock.monotonic()
         known = self._settings
         if known is not None and known.about == about and now - known.read_at < self._settings_age:

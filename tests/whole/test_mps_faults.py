@@ -62,6 +62,20 @@ def test_a_restarted_daemon_is_seen_and_holds_nobody(running):
 
 
 @pytest.mark.parametrize("running", ["mps-v2"], indirect=True)
+def test_a_limit_for_clients_to_come_is_seen_in_the_next_cycle_and_says_nothing_of_those_that_are_there(running):
+    """In which the enforcer lets pods in one after another, and which no client that comes or goes gives away."""
+    where = {"scope": "server", "device": "1"}
+    enforced = {pod: running.value(ENFORCED, pod=pod) for pod in ("fits", "modest")}
+    (daemon,) = running.node.scenario.mps
+    server = running.daemons.call(daemon, line="get_server_list").strip()
+    for size in (30, 5):
+        running.daemons.call(daemon, line=f"set_device_pinned_mem_limit {server} 1 {size}G")
+        running.until_next_cycles()
+        assert running.value("podgpu_mps_pinned_memory_limit_bytes", **where) == size << 30
+        assert {pod: running.value(ENFORCED, pod=pod) for pod in enforced} == enforced
+
+
+@pytest.mark.parametrize("running", ["mps-v2"], indirect=True)
 def test_lost_commands_are_asked_again(running):
     running.node.mps_fault(Fault(lose=2))
     running.until_next_cycles(3)
