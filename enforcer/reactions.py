@@ -4,8 +4,8 @@ Guarantees: nothing is ended or evicted without a proven overrun of a cap whose 
 a process is ended only where its MPS daemon lists it, it is in the overrunning pod, and no other daemon lists its pid;
 a pod is evicted only when it certainly has no MPS client any more, and never after a failed attempt to end one, for
 then the server that other pods share is in doubt; a pod is acted on once a minute at most, and six pods of the node in
-ten minutes. An eviction with the terminations that it needs is one act, and one that was refused is asked for again
-without being another.
+ten minutes. An eviction with the terminations that it needs is one act, and one that was refused is asked for again,
+a minute later at the soonest, without being another. One that is given up counts once more, so that the pod rests.
 
 What is remembered is in memory only: an enforcer that starts anew has to see an overrun again before it acts.
 """
@@ -33,7 +33,11 @@ Harsh = TerminateClient | EvictPod
 
 @dataclass(frozen=True, slots=True)
 class Leaving:
-    """A pod that is being evicted: since when, in how many rounds clients were ended, and when the API was asked."""
+    """A pod that is being evicted.
+
+    `since`: when it last had no MPS client, or the eviction began. `rounds`: in how many clients were ended. `asked`:
+    when the API server was.
+    """
 
     since: float
     rounds: int = 0
@@ -44,8 +48,9 @@ class Leaving:
 class Watched:
     """What the watch remembers, times in monotonic seconds.
 
-    `sampled`: when samples were last taken. `acts`: when which pod was acted on, of the last ten minutes. `suspects`:
-    pods of which a client could not be ended. `evicted`: pods that the API server has taken on itself to evict. By uid.
+    `sampled`: when samples were last taken. `acts`: when which pod was acted on, or its eviction given up, of the last
+    ten minutes. `suspects`: pods of which a client could not be ended. `evicted`: pods that the API server has taken on
+    itself to evict. By uid.
     """
 
     tracks: Mapping[CapKey, Track] = field(default_factory=lambda: MappingProxyType({}))
@@ -206,6 +211,8 @@ class _Step:
             over = any(track.on for key, track in self._tracks.items() if key.pod.uid == uid)
             if uid in asking and self._acting and (found.asked is None or over):
                 self._evict(asking[uid], found)
+            if uid not in self._leaving:
+                self._acts.append((self._now, uid))
 
     def act(self, cap: Cap, use: Use) -> None:
         """Do what the cap's reaction says about an overrun, if that is proven and may be done now."""
@@ -254,9 +261,11 @@ class _Step:
                 return
             self.actions += clients
             found = replace(found, rounds=found.rounds + bool(clients))
-        elif found.asked is None or now - found.asked >= POD_PAUSE:
-            self.actions.append(EvictPod(pod))
-            found = replace(found, asked=now)
+        else:
+            found = replace(found, since=now)
+            if found.asked is None or now - found.asked >= POD_PAUSE:
+                self.actions.append(EvictPod(pod))
+                found = replace(found, asked=now)
         self._leaving[pod.uid] = found
 
     def _may_act(self, cap: Cap) -> bool:

@@ -125,19 +125,14 @@ def test_law_no_pod_is_evicted_after_a_client_could_not_be_ended_nor_while_it_ha
 @settings(max_examples=40)
 def test_law_a_pod_is_acted_on_once_a_minute_and_six_in_ten(reactions, history):
     acts = []  # when an act began, and on whom
-    asked, rounds = {}, defaultdict(int)  # of the eviction under way
+    rounds = defaultdict(int)  # of the eviction under way
     for now, _, _, leaving, actions, _ in live(reactions, history):
         for target in sorted({action.pod for action in actions}):
             mine = [action for action in actions if action.pod == target]
             if target.uid not in leaving:
                 acts.append((now, target))
-                asked.pop(target, None)
                 rounds[target] = 0
-            if isinstance(mine[0], EvictPod):
-                assert len(mine) == 1
-                assert now - asked.get(target, float("-inf")) >= POD_PAUSE
-                asked[target] = now
-            elif reactions[int(target.uid[-3:])] is Reaction.TERMINATE:
+            if isinstance(mine[0], EvictPod) or reactions[int(target.uid[-3:])] is Reaction.TERMINATE:
                 assert len(mine) == 1
             else:
                 rounds[target] += 1
@@ -145,6 +140,17 @@ def test_law_a_pod_is_acted_on_once_a_minute_and_six_in_ten(reactions, history):
     for at, target in acts:
         assert sum(0 <= then - at < POD_PAUSE for then, other in acts if other == target) == 1
         assert sum(0 <= then - at < NODE_SPAN for then, _ in acts) <= NODE_MOST
+
+
+@given(histories | st.tuples(st.just([Reaction.EVICT] * PODS), crowded))
+@settings(max_examples=50)
+def test_law_the_api_server_is_asked_about_a_pod_once_a_minute(found):
+    asked = {}
+    for now, _, _, _, actions, _ in live(*found):
+        for action in actions:
+            if isinstance(action, EvictPod):
+                assert now - asked.get(action.pod, float("-inf")) >= POD_PAUSE
+                asked[action.pod] = now
 
 
 @given(st.lists(happenings, max_size=40))

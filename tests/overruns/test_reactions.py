@@ -1,5 +1,7 @@
 """Each reaction, step by step."""
 
+from itertools import pairwise
+
 import pytest
 
 from enforcer.model import EvictPod
@@ -171,6 +173,28 @@ def test_a_refused_eviction_is_asked_for_again_while_the_overrun_stays():
     it.used[it.caps[0].key] = UNDER
     assert it.cycle(200) == []
     assert it.watched.leaving == {}
+
+
+def test_a_client_that_comes_while_a_budget_refuses_is_ended_and_the_pause_stays():
+    it = node(Reaction.EVICT)
+    assert pids(it.cycle(34, outcome=lambda _: Pending("a disruption budget"))) == ["evict"] * 2
+    it.joins(11)
+    assert pids(it.cycle(1)) == [11]
+    it.cycle(40)
+    asked = [now for now, action in it.log if isinstance(action, EvictPod)]
+    assert [after - before for before, after in pairwise(asked)] == [60, 60]
+    assert it.reasons()[-1] == NoticeReason.EVICTED
+
+
+def test_a_pod_whose_eviction_was_given_up_rests_for_a_minute():
+    it = node(Reaction.EVICT)
+    it.cycle(33, outcome=lambda _: Pending("a disruption budget"))
+    began = it.now
+    for _ in range(49):
+        it.joins(11)
+        it.cycle(1)
+    ended = [now - began for now, action in it.log if not isinstance(action, EvictPod)]
+    assert ended == [0, 2, 4, 66, 68, 70]  # given up at 6
 
 
 def test_an_eviction_under_way_ends_when_nobody_asks_for_it_any_more():
