@@ -259,7 +259,8 @@ def _plausible(memory: MemoryInfo, *, reported_used: int) -> MemoryInfo | Failur
         return Failure(Reason.NOT_SUPPORTED, "the driver reports no memory of its own for this GPU")
     # The driver's "used" is compared both ways, with and without the reserved part: versions differ on it.
     apart = min(abs(reported_used - memory.used), abs(reported_used - memory.used - (memory.reserved or 0)))
-    contradiction = memory.used < -_SLACK or memory.free > memory.total or apart > _SLACK
+    more_than_all = max(memory.free, memory.reserved or 0) > memory.total
+    contradiction = more_than_all or memory.used < -_SLACK or apart > _SLACK
     if contradiction or memory.total > MOST_MEMORY:
         return Failure(
             Reason.INCONSISTENT,

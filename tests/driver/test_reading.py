@@ -127,7 +127,9 @@ def test_n41_a_total_of_zero_is_no_memory(driver):
     assert devices(driver.source().read())[0].domains[0].memory.reason is Reason.NOT_SUPPORTED
 
 
-@pytest.mark.parametrize("memory", [Memory(GIB, free=2 * GIB), Memory(GIB, used=2 * GIB, free=0)])
+@pytest.mark.parametrize(
+    "memory", [Memory(GIB, free=2 * GIB), Memory(GIB, used=2 * GIB, free=0), Memory(1, reserved=1 << 20)]
+)
 def test_memory_that_contradicts_itself_is_refused(driver, memory):
     driver.write(gpu(memory=memory))
     assert devices(driver.source().read())[0].domains[0].memory.reason is Reason.INCONSISTENT
