@@ -211,7 +211,7 @@ class _Step:
             over = any(track.on for key, track in self._tracks.items() if key.pod.uid == uid)
             if uid in asking and self._acting and (found.asked is None or over):
                 self._evict(asking[uid], found)
-            if uid not in self._leaving:
+            if uid not in self._leaving:  # given up: the pause before another one counts from here
                 self._acts.append((self._now, uid))
 
     def act(self, cap: Cap, use: Use) -> None:

@@ -20,13 +20,11 @@ STATE = "/run/podgpu/enforcer"
 PIPES = "/run/podgpu/mps"
 PORT = 9837
 
-_LONGEST_PIPES = (
-    40  # bytes; below it come a server's and a namespace's name, and 107 is all that a socket's path can be
-)
+# Bytes; below it come a server's and a namespace's name, and 107 is all that a socket's path can be.
+_LONGEST_PIPES = 40
 _MOST_SAMPLES = 60
-_SPACING = (
-    0.5  # of the interval: looks are a little early or late, and those that a changed pod causes come at any time
-)
+# Of the interval: looks are a little early or late, and those that a changed pod causes come at any time.
+_SPACING = 0.5
 
 
 @dataclass(frozen=True, slots=True)

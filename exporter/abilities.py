@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from exporter.errors import Failure
 from exporter.model import (
+    LOG_LINKS,
     AllocationReading,
     Backend,
     Device,
@@ -130,7 +131,7 @@ def _names(readings: Readings, around: Surroundings) -> Ability:
 
 def knows_pods(names: PodNames, around: Surroundings) -> bool:
     """Whether pods are known whole, not by name only. A node without any pod tells by its source alone."""
-    return bool(names.by_uid) or around.pods_from not in ("", "the log links")
+    return bool(names.by_uid) or around.pods_from not in ("", LOG_LINKS)
 
 
 def _utilization(readings: Readings) -> Ability:

@@ -76,8 +76,11 @@ def diagnose(readings: Readings, snapshot: Snapshot, around: Surroundings) -> Di
 
 
 def _failed(subject: str, failure: Failure, grade: Grade) -> Finding:
-    found = " ".join(str(failure).split())
-    return Finding(grade, subject, found, remedy(subject, failure.reason))
+    return Finding(grade, subject, _line(failure), remedy(subject, failure.reason))
+
+
+def _line(text: object) -> str:
+    return " ".join(str(text).split())
 
 
 def _answered(subject: str, failure: Failure | None, fine: str, grade: Grade) -> Finding:
@@ -102,12 +105,12 @@ def _gpu(reading: DeviceReading, grade: Grade) -> Iterator[Finding]:
     device = reading.device
     subject = f"GPU {device.index}"
     if reading.failure is not None:
-        yield Finding(grade, subject, str(reading.failure), remedy("driver", reading.failure.reason))
+        yield Finding(grade, subject, _line(reading.failure), remedy("driver", reading.failure.reason))
         return
     parts = [part for domain in reading.domains for part in (domain.memory, *domain.lists.values())]
     failed = [part for part in parts if isinstance(part, Failure) and part.reason is not Reason.NOT_SUPPORTED]
     for failure in failed:
-        yield Finding(Grade.GAP, subject, " ".join(str(failure).split()), remedy("driver", failure.reason))
+        yield Finding(Grade.GAP, subject, _line(failure), remedy("driver", failure.reason))
     if not failed:
         mode = f"MIG with {len(reading.domains)} GPU instances" if device.mig_mode else "no MIG"
         yield Finding(Grade.FINE, subject, f"{device.name}, {mode}, memory and process lists can be read")
@@ -142,7 +145,7 @@ def _control_groups(readings: Readings, around: Surroundings) -> Finding:
         return Finding(Grade.ABSENT, "control groups", f"{here}; no GPU has memory limits", DRIVER_615)
     if memory.failure.reason is Reason.NOT_SUPPORTED and not _has_limits(readings):
         return Finding(Grade.ABSENT, "control groups", f"{here}; the driver has no memory limits", DRIVER_615)
-    found = " ".join(f"{here}; {memory.failure}".split())
+    found = _line(f"{here}; {memory.failure}")
     return Finding(Grade.GAP, "control groups", found, remedy("control groups", memory.failure.reason))
 
 
@@ -172,10 +175,10 @@ def _mps(readings: Readings, around: Surroundings) -> Iterator[Finding]:
     for path, daemon in sorted(reading.value.daemons.items()):
         if isinstance(daemon, Failure):
             change = remedy("MPS", daemon.reason) if around.control else COMPUTE
-            yield Finding(Grade.GAP, "MPS", " ".join(f"{path}: {daemon}".split()), change)
+            yield Finding(Grade.GAP, "MPS", _line(f"{path}: {daemon}"), change)
             continue
         for failure in daemon.errors:
-            yield Finding(Grade.GAP, "MPS", " ".join(f"{path}: {failure}".split()), remedy("MPS", failure.reason))
+            yield Finding(Grade.GAP, "MPS", _line(f"{path}: {failure}"), remedy("MPS", failure.reason))
         yield Finding(Grade.FINE, "MPS", f"{path}: {_described(daemon)}")
 
 

@@ -23,7 +23,6 @@ PODS = (
 PTRACE = "add CAP_SYS_PTRACE to the container, for the environments of MPS clients and daemons"
 HOST_PID = "set hostPID: true on the pod"
 DRIVER_615 = "for caps by control group: driver 615 or newer, cgroup v2, MIG off"
-MECHANISM = "driver 615 or newer with cgroup v2, or an MPS control daemon whose pipe directory is mounted"
 COMPUTE = "add compute to NVIDIA_DRIVER_CAPABILITIES, which brings nvidia-cuda-mps-control"
 
 _BY_REASON: Mapping[tuple[str, Reason], str] = {

@@ -58,7 +58,7 @@ def close_door(uid: str, container: str, pipe_directory: str) -> Done | Failure:
             with contextlib.suppress(OSError):  # doors of other containers are in it
                 os.rmdir(uid, dir_fd=doors)
     except FileNotFoundError:
-        pass
+        pass  # no door is what is wanted
     except ForeignError as error:
         return Failure(error.problem.reason, f"{path}: {error.problem.detail}")
     except OSError as error:

@@ -84,7 +84,7 @@ from exporter.model.snapshot import (
     Snapshot,
     SourceState,
 )
-from exporter.model.surroundings import Surroundings
+from exporter.model.surroundings import LOG_LINKS, Surroundings
 from exporter.model.totals import (
     MpsStarts,
     Totals,
@@ -92,6 +92,7 @@ from exporter.model.totals import (
 
 __all__ = [
     "DRA_DRIVER",
+    "LOG_LINKS",
     "NO_NAMES",
     "Allocation",
     "AllocationReading",

@@ -1,6 +1,9 @@
 """What a program has around it on a node, beside what the sources read: its rights, and what is installed."""
 
 from dataclasses import dataclass
+from typing import Final
+
+LOG_LINKS: Final = "the log links"  # a source of pods, in words: it knows their names and no more
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

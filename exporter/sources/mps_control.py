@@ -106,7 +106,7 @@ class MpsControl:
             except PermissionError as error:
                 return unusable(self.pipe_directory, error)
             except OSError:
-                pass
+                pass  # it is as the command says
         return Failure(problem.reason, f"{self.pipe_directory}: {problem.detail}")
 
 

@@ -112,17 +112,23 @@ class DaemonReader:
     def _logged(
         self, server: int, process: DaemonProcess | None, logs: dict[int, Logged | Failure | None]
     ) -> Logged | Failure | None:
-        """What a server's log says, once a cycle. The log's place is the daemon's own word, looked up as it sees it."""
+        """What a server's log says, read once a cycle."""
         if server not in logs:
-            logs[server] = None
-            if process is not None and process.environment is not None:
-                folder = process.environment.log_directory or DEFAULT_LOG_DIRECTORY
-                if folder.startswith("/"):
-                    path = f"{self._procfs}/{process.pid}/root{folder}/server.log"
-                    if self._log is None or self._log.path != path:
-                        self._log = ServerLog(path)
-                    logs[server] = self._log.read(server)
+            log = self._log_of(process)
+            logs[server] = log.read(server) if log is not None else None
         return logs[server]
+
+    def _log_of(self, process: DaemonProcess | None) -> ServerLog | None:
+        """The log of the daemon's servers. Its place is the daemon's own word, looked up as it sees it."""
+        if process is None or process.environment is None:
+            return None
+        folder = process.environment.log_directory or DEFAULT_LOG_DIRECTORY
+        if not folder.startswith("/"):
+            return None
+        path = f"{self._procfs}/{process.pid}/root{folder}/server.log"
+        if self._log is None or self._log.path != path:
+            self._log = ServerLog(path)
+        return self._log
 
 
 def _limits(logged: Logged | Failure | None) -> Mapping[int, int] | None:

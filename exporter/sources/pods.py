@@ -18,7 +18,7 @@ from pathlib import Path
 
 from exporter.clock import Clock
 from exporter.errors import Failure, Reason
-from exporter.model import ContainerName, PodNames, Reading
+from exporter.model import LOG_LINKS, ContainerName, PodNames, Reading
 from exporter.sources.podstore import undisputed
 
 SOURCE = "pods"
@@ -49,7 +49,7 @@ class _Link:
 class LogLinkNames:
     """Reads the log links below `root`, the node's /var/log."""
 
-    name = "the log links"
+    name = LOG_LINKS
 
     def __init__(self, root: Path = Path("/var/log"), *, clock: Clock | None = None) -> None:
         self._folder = os.fspath(root / "containers")

@@ -45,7 +45,7 @@ def test_use_without_allocation_reaches_the_platform_team(stack):
     assert messages(stack, alert, "firing", **pod)[0][0] == "/platform"
 
 
-def test_a_cap_that_mps_does_not_hold_reaches_the_platform_team(stack):
+def test_a_cap_that_mps_does_not_hold_is_an_alert(stack):
     """Its pipe directory leads nowhere, and other caps on its node are applied."""
     alert, pod = "PodgpuCapNotEnforced", {"namespace": "serving", "pod": "lost", "node": "node-b"}
 

@@ -17,14 +17,14 @@ OTHER = "0a1b2c3d-0000-4000-8000-000000000002"
 def pipe(short_tmp):
     """A daemon's pipe directory, with two namespaces."""
     for name in ("j_1", "j_2"):
-        (short_tmp / "mps/shared" / name).mkdir(parents=True)
-        (short_tmp / "mps/shared" / name / "control").touch()
+        (short_tmp / "mps/server" / name).mkdir(parents=True)
+        (short_tmp / "mps/server" / name / "control").touch()
     (short_tmp / "mps").chmod(0o755)
     return short_tmp / "mps"
 
 
 def to(pipe, name="j_1"):
-    return str(pipe / "shared" / name)
+    return str(pipe / "server" / name)
 
 
 def reason(outcome):
@@ -35,7 +35,7 @@ def reason(outcome):
 def test_a_door_leads_to_the_namespace_within_the_volume(pipe):
     assert isinstance(open_door(UID, "train", to(pipe)), Done)
     door = pipe / ".doors" / UID / "train"
-    assert os.readlink(door) == "../../shared/j_1"
+    assert os.readlink(door) == "../../server/j_1"
     assert (door / "control").exists()
     assert door.resolve().is_relative_to(pipe)
     assert leads_to(UID, "train", to(pipe)) == to(pipe)
@@ -71,8 +71,8 @@ def test_a_door_is_closed_and_no_other(pipe):
 
 def test_a_door_is_closed_whose_namespace_has_gone(pipe):
     open_door(UID, "train", to(pipe))
-    (pipe / "shared/j_1/control").unlink()
-    (pipe / "shared/j_1").rmdir()
+    (pipe / "server/j_1/control").unlink()
+    (pipe / "server/j_1").rmdir()
     assert isinstance(close_door(UID, "train", to(pipe)), Done)
     assert not os.path.lexists(pipe / ".doors" / UID)
 
@@ -128,16 +128,16 @@ def test_a_folder_that_others_may_write_to_is_not_used(pipe, at):
 @pytest.mark.parametrize(
     ("uid", "container", "directory"),
     [
-        ("../../x", "train", "/run/mps/shared/j_1"),
-        (UID, "../x", "/run/mps/shared/j_1"),
-        (UID, ".new", "/run/mps/shared/j_1"),
-        (UID, "train", "shared/j_1"),
+        ("../../x", "train", "/run/mps/server/j_1"),
+        (UID, "../x", "/run/mps/server/j_1"),
+        (UID, ".new", "/run/mps/server/j_1"),
+        (UID, "train", "server/j_1"),
         (UID, "train", "/j_1"),
-        (UID, "train", "/run/mps/shared/.."),
-        (UID, "train", "/run/../mps/shared/j_1"),
+        (UID, "train", "/run/mps/server/.."),
+        (UID, "train", "/run/../mps/server/j_1"),
         (UID, "train", "/run/mps/sha red/j_1"),
-        (UID, "train", "/run/mps/shared/j_1/"),
-        (UID, "train", "/run/mps/shared/j_1\n"),
+        (UID, "train", "/run/mps/server/j_1/"),
+        (UID, "train", "/run/mps/server/j_1\n"),
     ],
 )
 def test_hostile_names(uid, container, directory):
