@@ -26,6 +26,7 @@ from pathlib import Path
 _ROOT = Path(__file__).resolve().parent.parent
 _CACHE = _ROOT / ".cache" / "image"
 _WHEELS = _CACHE / "wheels"
+_BUILDAH = ("buildah", "--storage-driver", "vfs", "--root", str(_CACHE / "root"), "--runroot", str(_CACHE / "runroot"))
 _BASE = "localhost/podgpu-python"
 _RELEASE = "bookworm"
 _PACKAGES = "python3,python3-venv,ca-certificates"
@@ -45,8 +46,7 @@ def _run(*command: str) -> str:
 
 
 def _buildah(*arguments: str) -> str:
-    store = ("--storage-driver", "vfs", "--root", str(_CACHE / "root"), "--runroot", str(_CACHE / "runroot"))
-    return _run("buildah", *store, *arguments)
+    return _run(*_BUILDAH, *arguments)
 
 
 def _prepare() -> None:
@@ -116,8 +116,7 @@ def _size(image: str) -> int:
 def _in(image: str, *command: str) -> tuple[int, str]:
     """Run a command in a container of an image, as its user; the exit code and what it prints."""
     container = _buildah("from", "--pull-never", image).strip()
-    store = ("--storage-driver", "vfs", "--root", str(_CACHE / "root"), "--runroot", str(_CACHE / "runroot"))
-    begin = ("buildah", *store, "run", "--isolation", "chroot", container, "--", *command)
+    begin = (*_BUILDAH, "run", "--isolation", "chroot", container, "--", *command)
     done = subprocess.run(begin, capture_output=True, text=True, timeout=_PATIENCE)
     _buildah("rm", container)
     return done.returncode, done.stdout + ("" if done.returncode == 0 else done.stderr)

@@ -6,6 +6,7 @@ tested by their shape only.
 
 import pytest
 
+from exporter.caps.keys import NVIDIA_PREFIX, ContainerKey, PodKey, in_full
 from tests.deploy.conftest import evaluate
 from tests.deploy.manifests import DEPLOY, load, one
 
@@ -57,6 +58,19 @@ def test_changing_a_cap_is_told_from_changing_anything_else(before, after, touch
     assert found["touched"] is touched
 
 
+# Those that change nothing of a cap.
+BESIDE = {PodKey.MPS, PodKey.RECEIVED_TYPE}
+
+
+@pytest.mark.parametrize("key", [*(in_full(key, "main", NVIDIA_PREFIX) for key in ContainerKey), *PodKey])
+def test_every_key_of_a_cap_is_guarded(key):
+    stay = policy("cap-guard", "policies.yaml", "podgpu-caps-stay")
+    restricted = policy("cap-guard", "policies.yaml", "podgpu-caps-restricted")
+    before, after = pod({str(key): "1"}), pod({str(key): "2"})
+    assert values(stay, object=after, oldObject=before)["touched"] is (key not in BESIDE)
+    assert values(restricted, object=after)["asks"] is (key not in BESIDE)
+
+
 def workload(kind, annotations):
     template = {"metadata": {} if annotations is None else {"annotations": annotations}}
     spec = {"template": template}
@@ -67,7 +81,7 @@ def workload(kind, annotations):
     }
 
 
-@pytest.mark.parametrize("kind", ["Pod", "Deployment", "Job", "CronJob"])
+@pytest.mark.parametrize("kind", ["Pod", "Deployment", "ReplicationController", "Job", "CronJob"])
 @pytest.mark.parametrize(("annotations", "asks"), [(None, False), ({"a": "b"}, False), ({LIMIT: "8Gi"}, True)])
 def test_asking_for_a_cap_is_seen_in_pods_and_templates(kind, annotations, asks):
     spec = policy("cap-guard", "policies.yaml", "podgpu-caps-restricted")
@@ -82,6 +96,13 @@ def test_asking_for_a_cap_is_seen_in_pods_and_templates(kind, annotations, asks)
 def test_controllers_of_the_cluster_copy_what_was_judged(user, judged):
     spec = policy("cap-guard", "policies.yaml", "podgpu-caps-restricted")
     assert matches(spec, request={"userInfo": {"username": user}}) is judged
+
+
+def test_all_that_makes_pods_is_judged():
+    spec = policy("cap-guard", "policies.yaml", "podgpu-caps-restricted")
+    judged = {name for rule in spec["matchConstraints"]["resourceRules"] for name in rule["resources"]}
+    workloads = {"deployments", "statefulsets", "daemonsets", "replicasets", "replicationcontrollers"}
+    assert judged == {"pods", "jobs", "cronjobs"} | workloads
 
 
 def test_who_may_is_asked_of_rbac():

@@ -29,7 +29,16 @@ def test_the_rules_are_all_there_recording_before_alerting():
     assert kinds == sorted(kinds)
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "dashboards").glob("podgpu-*.json")), ids=lambda path: path.stem)
+DASHBOARDS = sorted((ROOT / "dashboards").glob("podgpu-*.json"))
+
+
+def test_all_dashboards_are_in_the_component_and_in_the_chart():
+    component = yaml.safe_load((DEPLOY / "components/dashboards/kustomization.yaml").read_text())
+    assert component["resources"] == [f"{path.stem}.yaml" for path in DASHBOARDS]
+    assert sorted((CHART / "files").glob("*.json")) == [CHART / "files" / path.name for path in DASHBOARDS]
+
+
+@pytest.mark.parametrize("path", DASHBOARDS, ids=lambda path: path.stem)
 def test_a_dashboard_s_config_map_holds_the_dashboard(path):
     wrapped = yaml.safe_load((DEPLOY / f"components/dashboards/{path.stem}.yaml").read_text())
     assert json.loads(wrapped["data"][path.name]) == json.loads(path.read_text())

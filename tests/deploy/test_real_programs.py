@@ -63,6 +63,7 @@ def normal(manifests):
         if manifest["kind"] == "DaemonSet":
             spec = manifest["spec"]["template"]["spec"]
             kinds = {volume["name"]: volume | {"name": ""} for volume in spec.pop("volumes")}
+            assert kinds.keys() == {mount["name"] for each in spec["containers"] for mount in each["volumeMounts"]}
             spec["containers"].sort(key=lambda each: each["name"])
             for each in spec["containers"]:
                 each["env"].sort(key=lambda variable: variable["name"])
@@ -112,7 +113,7 @@ def test_a_managed_daemon_is_not_ended_by_an_upgrade_or_a_limit(kustomize, helm,
     validate(built, version="1.37")
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", ["1.28", *VERSIONS])
 def test_the_plain_manifest_has_no_field_that_the_api_does_not_know(validate, version):
     validate(plain(), version=version)
 
@@ -174,7 +175,7 @@ def test_each_value_is_in_the_schema_and_each_of_the_schema_has_a_value():
     same(values, schema, "")
 
 
-def test_the_notes_tell_the_next_step_and_warn_of_gates_without_an_enforcer(tmp_path):
+def test_the_notes_tell_the_next_step_and_warn_of_gates_without_an_enforcer():
     def notes(*flags):
         command = ("install", "podgpu", str(CHART), "--namespace", "podgpu", "--dry-run=client", *flags)
         return run(program("helm"), *command).partition("NOTES:")[2]
@@ -208,10 +209,22 @@ def test_another_image_is_used_everywhere(helm):
     assert text.count(f"registry.example/gpu/podgpu{digest}") == 3  # exporter, enforcer, gate
 
 
-def test_without_the_api_server_there_is_neither_role_nor_token(kustomize):
-    built = kustomize("pods-api")
-    assert not [each for each in built if each["kind"].startswith("ClusterRole")]
-    assert "/run/secrets/kubernetes.io/serviceaccount" not in mounts(built, "exporter")
+def test_without_the_api_server_there_is_neither_role_nor_token(kustomize, helm):
+    for built in (kustomize("pods-api"), helm(podsSource="kubelet")):
+        assert not [each for each in built if each["kind"].startswith("ClusterRole")]
+        assert "serviceAccountToken" not in yaml.safe_dump_all(built)
+
+
+@pytest.mark.parametrize("order", [("enforcer", "pods-api"), ("pods-api", "enforcer")])
+def test_of_both_only_the_enforcer_has_a_token(kustomize, helm, order):
+    built = kustomize(*order)
+    assert normal(built) == normal(helm(podsSource="kubelet", **SAME["enforcer"]))
+    with_token = [
+        each["name"]
+        for each in pod_spec(built)["containers"]
+        if any("serviceaccount" in mount["mountPath"] for mount in each["volumeMounts"])
+    ]
+    assert with_token == ["enforcer"]
 
 
 def test_another_kubelet_directory_is_mounted_and_named(helm):
@@ -239,6 +252,14 @@ def test_prometheus_operator_s_objects_have_fields_that_it_knows(kustomize, helm
     schema = json.loads((ROOT / f"tests/deploy/schema/{kind.lower()}.schema.json").read_text())
     for manifests in (kustomize(kind.lower()), helm(**EVERYTHING)):
         jsonschema.validate(one(manifests, kind), schema)
+
+
+def test_a_misspelt_field_of_prometheus_operator_is_found(kustomize):
+    monitor = one(kustomize("podmonitor"), "PodMonitor")
+    monitor["spec"]["podMetricsEndpoints"][0]["honourLabels"] = True
+    schema = json.loads((ROOT / "tests/deploy/schema/podmonitor.schema.json").read_text())
+    with pytest.raises(jsonschema.ValidationError, match="honourLabels"):
+        jsonschema.validate(monitor, schema)
 
 
 @pytest.mark.parametrize("kind", ["PodMonitor", "ServiceMonitor"])
