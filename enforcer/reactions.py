@@ -3,9 +3,10 @@
 Guarantees: nothing is ended or evicted without a proven overrun of a cap whose reaction, as policy bounds it, says so;
 a process is ended only where its MPS daemon lists it, it is in the overrunning pod, and no other daemon lists its pid;
 a pod is evicted only when it certainly has no MPS client any more, and never after a failed attempt to end one, for
-then the server that other pods share is in doubt; a pod is acted on once a minute at most, and six pods of the node in
-ten minutes. An eviction with the terminations that it needs is one act, and one that was refused is asked for again,
-a minute later at the soonest, without being another. One that is given up counts once more, so that the pod rests.
+then the server that other pods share is in doubt; a pod is acted on once a minute at most, and there are six acts on
+the node in ten minutes. An eviction with the terminations that it needs is one act, and one that was refused is asked
+for again, a minute later at the soonest, without being another. One that is given up counts once more, so that the pod
+rests.
 
 What is remembered is in memory only: an enforcer that starts anew has to see an overrun again before it acts.
 """
@@ -25,7 +26,7 @@ from exporter.errors import Failure
 
 POD_PAUSE = 60.0  # seconds between two acts on a pod
 NODE_SPAN = 600.0  # seconds in which
-NODE_MOST = 6  # pods of the node are acted on
+NODE_MOST = 6  # acts there are on a node at most
 _ROUNDS = 3  # in which an eviction may end clients that come again
 
 Harsh = TerminateClient | EvictPod
@@ -273,7 +274,7 @@ class _Step:
             return False
         if len(self._acts) < NODE_MOST:
             return True
-        text = f"{cap.reaction} is put off: podgpu has acted on {NODE_MOST} pods of this node in ten minutes."
+        text = f"{cap.reaction} is put off: podgpu has acted {NODE_MOST} times on this node in ten minutes."
         self._tell(cap, NoticeReason.PUT_OFF, text)
         return False
 
